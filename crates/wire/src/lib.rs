@@ -1,1 +1,15 @@
-//! To be written.
+//! The gRPC contracts that Casemate speaks: generated stubs, and their limits as code.
+//!
+//! A contract is written down in `proto/` of the repository. The code generated from it is committed, so
+//! that a build needs no protobuf compiler and a reader sees what is called; a test generates it again and
+//! fails on any difference. This crate does no I/O: whoever serves or calls brings the transport.
+//!
+//! Promises:
+//! * bytes that are secret by contract (a DEK source) appear in no `Debug` output;
+//! * a limit of a contract is one constant and one pure check here, used by server and client alike.
+//!
+//! Map:
+//! * [`kms_v2`] (feature `kms-v2`): the Kubernetes KMS v2 provider interface
+//!   * [`kms_v2::limits`]: what kube-apiserver accepts
+#[cfg(feature = "kms-v2")]
+pub mod kms_v2;

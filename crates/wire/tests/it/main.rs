@@ -1,0 +1,2 @@
+//! Tests of the generated code as a whole.
+mod generated;
