@@ -1,0 +1,155 @@
+//! The identity of one version of one root key, never the way to it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+/// RFC 3986 unreserved characters stand for themselves; everything else is percent-encoded.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A lineage: `kind:field/field/…`, fields percent-encoded in the one canonical way.
+///
+/// Which fields a kind has is its key service's matter; here it is a name that compares bytewise.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lineage(String);
+
+impl Lineage {
+    /// The lineage of `kind` with these fields, encoded.
+    ///
+    /// # Errors
+    /// If `kind` is not a short lower-case word or there is no field.
+    pub fn new<F: AsRef<[u8]>>(
+        kind: &str,
+        fields: impl IntoIterator<Item = F>,
+    ) -> Result<Self, LineageError> {
+        let fields: Vec<String> =
+            fields.into_iter().map(|field| percent_encode(field.as_ref(), RESERVED).to_string()).collect();
+        format!("{kind}:{}", fields.join("/")).parse()
+    }
+
+    /// The text that stands in records and key ids.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Which kind of key service, for example `file`.
+    pub fn kind(&self) -> &str {
+        self.split().0
+    }
+
+    /// The fields as they stand, still percent-encoded.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.split().1.split('/')
+    }
+
+    fn split(&self) -> (&str, &str) {
+        self.0.split_once(':').expect("a parsed lineage has a kind")
+    }
+}
+
+/// A text that is not a lineage.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{found:?} is not a lineage; it is a lower-case kind, ':' and fields joined by '/', \
+     everything but letters, digits and -._~ percent-encoded in upper-case hex"
+)]
+pub struct LineageError {
+    /// What was found, shortened.
+    pub found: String,
+}
+
+impl FromStr for Lineage {
+    type Err = LineageError;
+
+    fn from_str(text: &str) -> Result<Self, LineageError> {
+        let canonical = text.split_once(':').is_some_and(|(kind, fields)| {
+            (1..=16).contains(&kind.len())
+                && kind.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+                && !fields.is_empty()
+                && fields.split('/').all(is_canonical_field)
+        });
+        if !canonical {
+            let found = text.chars().take(200).collect();
+            return Err(LineageError { found });
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+fn is_canonical_field(field: &str) -> bool {
+    let decoded: Vec<u8> = percent_encoding::percent_decode_str(field).collect();
+    percent_encode(&decoded, RESERVED).to_string() == field
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// What all versions of one root key have in common: a lineage up to its version.
+///
+/// `file:4f…/` covers `file:4f…/1/ab…` and `file:4f…/2/cd…`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LineagePrefix(String);
+
+impl LineagePrefix {
+    /// The prefix of `kind` with these leading fields. A last, partial field is not expressible:
+    /// `file:4f/` never covers `file:4f4f/1`.
+    ///
+    /// # Errors
+    /// As [`Lineage::new`].
+    pub fn new<F: AsRef<[u8]>>(
+        kind: &str,
+        fields: impl IntoIterator<Item = F>,
+    ) -> Result<Self, LineageError> {
+        Lineage::new(kind, fields).map(|lineage| Self(lineage.0 + "/"))
+    }
+
+    /// The prefix that covers exactly one lineage.
+    pub fn exactly(lineage: &Lineage) -> Self {
+        Self(lineage.0.clone())
+    }
+
+    /// The fields of `lineage` after this prefix, or `None` if it is of another key.
+    pub fn rest<'a>(&self, lineage: &'a Lineage) -> Option<&'a str> {
+        let rest = lineage.0.strip_prefix(&self.0)?;
+        (rest.is_empty() || self.0.ends_with('/')).then_some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_spelling() {
+        let lineage = Lineage::new("transit", ["", "ops/transit", "k8s key", "3", "1764500000"]).unwrap();
+        assert_eq!(lineage.as_str(), "transit:/ops%2Ftransit/k8s%20key/3/1764500000");
+        assert_eq!(lineage.kind(), "transit");
+        assert_eq!(lineage.fields().nth(3), Some("3"));
+        for bad in [
+            "", "file", "file:", ":a", "FILE:a", "file:a b", "file:%41", "file:%2f", "file:%2", "file:ä",
+            "file:a:b",
+        ] {
+            assert!(bad.parse::<Lineage>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_ends_at_a_field() {
+        let lineage: Lineage = "file:4f4f/1/ab".parse().unwrap();
+        assert_eq!(LineagePrefix::new("file", ["4f4f"]).unwrap().rest(&lineage), Some("1/ab"));
+        assert_eq!(LineagePrefix::new("file", ["4f"]).unwrap().rest(&lineage), None);
+        assert_eq!(LineagePrefix::exactly(&lineage).rest(&lineage), Some(""));
+        let longer: Lineage = "file:4f4f/1/abc".parse().unwrap();
+        assert_eq!(LineagePrefix::exactly(&lineage).rest(&longer), None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Who made a record. A wrap under an asymmetric key proves nothing: whoever knows the public key
+//! can make one. So such a wrap is tried only after a signature by a separate, pinned key.
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
+};
+
+use crate::{Lineage, Record};
+
+/// How a signer signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SignatureAlgorithm {
+    /// ECDSA on P-256 with SHA-256, DER.
+    EcdsaP256,
+    /// RSASSA-PSS with a 3072-bit key and SHA-256, raw.
+    RsaPss3072,
+}
+
+/// A key whose signature proves a record's origin, pinned in configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signer {
+    /// The lineage of the key, as records name it.
+    pub lineage: Lineage,
+    /// How it signs.
+    pub algorithm: SignatureAlgorithm,
+    /// P-256: the uncompressed point (65 bytes) or SPKI; RSA: SPKI or PKCS#1. DER.
+    pub public_key: Vec<u8>,
+}
+
+/// When a wrap under an asymmetric key may be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OriginPolicy {
+    /// Only with a signature of one of these keys. An empty list tries none.
+    Signed(Vec<Signer>),
+    /// Always. Whoever writes etcd can then plant records; never a default.
+    AcceptUnproven,
+}
+
+/// Why a record's origin is not proven.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unproven {
+    /// No signer in the record.
+    #[error("it is not signed")]
+    Unsigned,
+    /// A signer that is not pinned here.
+    #[error("its signer {signer} is not pinned in the configuration")]
+    UnknownSigner {
+        /// Who the record says signed it.
+        signer: Lineage,
+    },
+    /// The signature is not the signer's.
+    #[error("the signature of {signer} does not verify")]
+    BadSignature {
+        /// Who the record says signed it.
+        signer: Lineage,
+    },
+}
+
+impl OriginPolicy {
+    /// Whether wraps of `record` under asymmetric keys may be tried.
+    ///
+    /// # Errors
+    /// [`Unproven`], with the reason.
+    pub fn check(&self, record: &Record) -> Result<(), Unproven> {
+        let Self::Signed(signers) = self else {
+            return Ok(());
+        };
+        let (Some(named), Some(signature)) = (record.core().policy.signer(), record.origin_signature())
+        else {
+            return Err(Unproven::Unsigned);
+        };
+        let signer = signers
+            .iter()
+            .find(|signer| signer.lineage == *named)
+            .ok_or_else(|| Unproven::UnknownSigner { signer: named.clone() })?;
+        let algorithm: &'static dyn VerificationAlgorithm = match signer.algorithm {
+            SignatureAlgorithm::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
+            SignatureAlgorithm::RsaPss3072 => &RSA_PSS_2048_8192_SHA256,
+        };
+        UnparsedPublicKey::new(algorithm, &signer.public_key)
+            .verify(&record.origin_message(), signature)
+            .map_err(|_| Unproven::BadSignature { signer: named.clone() })
+    }
+}
