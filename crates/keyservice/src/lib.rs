@@ -1,1 +1,85 @@
-//! To be written.
+//! Root keys, wherever they live: one trait, one module a key service.
+//!
+//! What this crate promises:
+//! * A root key wraps and unwraps [payloads](casemate_keys::payload); it never sees DEK sources.
+//! * Every failure has a [`Class`], from which the caller decides what an outage does. The class comes from
+//!   codes and facts, never from the wording of a message.
+//! * Addresses come from configuration only; a record can't make a key service be called that is not configured.
+//!
+//! Map:
+//! * [`RootKey`]: what every key service answers. [`Failure`]: how it doesn't.
+//! * [`file`]: versioned root keys in one file.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use casemate_keys::{Digest, Lineage, LineagePrefix, Root, payload};
+use zeroize::Zeroizing;
+
+pub mod file;
+
+/// What a key service answers, in its own time: callers set the deadline.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// One root key in all its versions.
+///
+/// Implementations may be slow, throttled, absent or wrong: callers bound each call, and check what comes back
+/// ([`casemate_keys::Readable::local_kek`]). Dropping an answer abandons the call.
+pub trait RootKey: fmt::Debug + Send + Sync {
+    /// What the lineages of all its versions begin with. Known from configuration alone.
+    fn prefix(&self) -> &LineagePrefix;
+
+    /// Which version writes now, by the configured selection. This is an observation, not a decision: the
+    /// caller confirms it before anything is written under it.
+    fn observe(&self) -> Answer<'_, Root>;
+
+    /// Wraps a payload under exactly this version, binding the digest of the core where the service can.
+    fn wrap<'a>(&'a self, root: &'a Root, core: &'a Digest, payload: &'a [u8; payload::LEN]) -> Answer<'a, Vec<u8>>;
+
+    /// Unwraps what [`RootKey::wrap`] made under this version with the same digest.
+    fn unwrap<'a>(&'a self, root: &'a Root, core: &'a Digest, wrap: &'a [u8]) -> Answer<'a, Zeroizing<Vec<u8>>>;
+
+    /// Whether the service binds associated data, so that another digest must make it fail.
+    fn binds_associated_data(&self, root: &Root) -> bool;
+}
+
+/// How a key service failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; {remedy}")]
+pub struct Failure {
+    /// What the caller may conclude.
+    pub class: Class,
+    /// What happened and where. Never a secret.
+    pub what: String,
+    /// What the operator can do.
+    pub remedy: String,
+    /// The root key version that was asked for and is not there.
+    pub missing: Option<Lineage>,
+    /// When the service said to come back.
+    pub retry_after: Option<Duration>,
+}
+
+/// What a failure says about the root key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// No answer: network, a missing file, an overloaded server.
+    Unreachable,
+    /// The service asks to slow down.
+    Throttled,
+    /// It does not accept who we are, or we don't accept how it is protected.
+    Credential,
+    /// It knows us and says no: disabled, destroyed, denied, or not there.
+    Refused,
+    /// It answered, with something that can't be.
+    Corrupt,
+}
+
+impl Failure {
+    /// A failure of `class`: what happened, and what to do.
+    pub fn new(class: Class, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { class, what: what.into(), remedy: remedy.into(), missing: None, retry_after: None }
+    }
+}
