@@ -3,7 +3,7 @@
 //!
 //! What this crate promises:
 //! * **Frozen formats.** What version 1 wrote, every later version opens; `vectors/` proves it and
-//!   `docs/explanation/formats.md` describes it well enough to write another implementation.
+//!   `docs/reference/formats.md` describes it well enough to write another implementation.
 //! * **One encoding.** A record that is not canonical protobuf is refused, so every bit that is
 //!   stored is bound: by the seal key of each ciphertext, or by not being accepted at all.
 //! * **Nothing is believed.** [`ReadPolicy::check`] decides from the configuration, before any

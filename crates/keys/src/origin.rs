@@ -78,7 +78,9 @@ impl OriginPolicy {
             .ok_or_else(|| Unproven::UnknownSigner { signer: named.clone() })?;
         let algorithm: &'static dyn VerificationAlgorithm = match signer.algorithm {
             SignatureAlgorithm::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
-            SignatureAlgorithm::RsaPss3072 => &RSA_PSS_2048_8192_SHA256,
+            // The library verifies from 2048 bits on; the format says 3072.
+            SignatureAlgorithm::RsaPss3072 if signature.len() == 384 => &RSA_PSS_2048_8192_SHA256,
+            SignatureAlgorithm::RsaPss3072 => return Err(Unproven::BadSignature { signer: named.clone() }),
         };
         UnparsedPublicKey::new(algorithm, &signer.public_key)
             .verify(&record.origin_message(), signature)
