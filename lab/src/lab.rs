@@ -1,0 +1,193 @@
+//! The servers of one run.
+
+use std::{
+    path::Path,
+    process::Command,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crate::{Apiserver, Encryption, Error, Etcd, Process, Result, identity::Identity, run_dir::RunDir};
+
+/// One etcd, API servers on it, and whatever daemons a test puts beside them. All of it ends with
+/// this value; see the crate's text for what is promised.
+#[derive(Debug)]
+pub struct Lab {
+    name: String,
+    // Servers before the folder they write to: fields drop in this order.
+    etcd: Etcd,
+    apiservers: Mutex<Vec<Arc<Apiserver>>>,
+    /// How many were begun, also in vain: each has a name and a folder of its own.
+    begun: AtomicUsize,
+    daemons: Mutex<Vec<Process>>,
+    identity: Identity,
+    failed: AtomicBool,
+    run: RunDir,
+}
+
+/// What a lab starts with.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    name: String,
+    apiservers: usize,
+    encryption: Encryption,
+}
+
+impl Builder {
+    /// How many API servers, on one etcd; 1 if not said. With 0, daemons can be started first and API
+    /// servers added when those listen.
+    #[must_use]
+    pub fn apiservers(mut self, count: usize) -> Self {
+        self.apiservers = count;
+        self
+    }
+
+    /// What each of the API servers does to Secrets and ConfigMaps; nothing if not said.
+    #[must_use]
+    pub fn encryption(mut self, encryption: Encryption) -> Self {
+        self.encryption = encryption;
+        self
+    }
+
+    /// Starts all of it and waits until it is ready.
+    pub fn start(self) -> Result<Lab> {
+        let run = RunDir::make(&self.name)?;
+        let etcd = Etcd::create(&run.path().join("etcd"), &run.logs().join("etcd.log"));
+        let (etcd, identity) = match (etcd, Identity::make(run.path())) {
+            (Ok(etcd), Ok(identity)) => (etcd, identity),
+            (Err(error), _) | (_, Err(error)) => {
+                run.keep_logs(&self.name);
+                return Err(error);
+            }
+        };
+        let lab = Lab {
+            name: self.name,
+            etcd,
+            apiservers: Mutex::default(),
+            begun: AtomicUsize::new(0),
+            daemons: Mutex::default(),
+            identity,
+            failed: AtomicBool::new(false),
+            run,
+        };
+        for _ in 0..self.apiservers {
+            if let Err(error) = lab.add_apiserver(self.encryption.clone()) {
+                lab.failed.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+        }
+        Ok(lab)
+    }
+}
+
+impl Lab {
+    /// A lab with one API server that encrypts nothing.
+    pub fn start(name: &str) -> Result<Self> {
+        Self::builder(name).start()
+    }
+
+    /// `name` is what the test is about, in few words; it becomes part of folder names.
+    pub fn builder(name: &str) -> Builder {
+        let in_a_path = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        Builder {
+            name: name.chars().map(in_a_path).collect(),
+            apiservers: 1,
+            encryption: Encryption::Identity,
+        }
+    }
+
+    /// The run's folder: short enough for sockets, gone with the lab.
+    pub fn dir(&self) -> &Path {
+        self.run.path()
+    }
+
+    /// The store.
+    pub fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    /// One of the API servers, counted from 0 in the order of their start.
+    pub fn apiserver(&self, index: usize) -> Result<Arc<Apiserver>> {
+        let servers = self.apiserver_list();
+        servers.get(index).cloned().ok_or(Error::NoApiserver { index, count: servers.len() })
+    }
+
+    /// All API servers, in the order of their start.
+    pub fn apiservers(&self) -> Vec<Arc<Apiserver>> {
+        self.apiserver_list().clone()
+    }
+
+    /// Starts one more API server on the same etcd and waits until it is ready. One that does not start
+    /// leaves the others as they are.
+    pub fn add_apiserver(&self, encryption: Encryption) -> Result<Arc<Apiserver>> {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let name = format!("apiserver-{number}");
+        let server = Arc::new(Apiserver::create(
+            &name,
+            self.run.path(),
+            &self.run.logs().join(format!("{name}.log")),
+            &self.etcd.endpoint(),
+            &self.identity,
+            encryption,
+        )?);
+        self.apiserver_list().push(server.clone());
+        Ok(server)
+    }
+
+    /// Starts one more API server, configured as `index` is: one that has never seen anything, beside
+    /// those that have it in their caches.
+    pub fn start_fresh(&self, index: usize) -> Result<Arc<Apiserver>> {
+        self.add_apiserver(self.apiserver(index)?.encryption())
+    }
+
+    /// kubectl as the administrator, at API server `index`; answers what it printed.
+    pub fn kubectl(&self, index: usize, args: &[&str]) -> Result<String> {
+        self.apiserver(index)?.kubectl(args)
+    }
+
+    /// `kubectl`, with `input` on its standard input (`-f -`).
+    pub fn kubectl_with_input(&self, index: usize, args: &[&str], input: &[u8]) -> Result<String> {
+        self.apiserver(index)?.kubectl_with_input(args, input)
+    }
+
+    /// Starts a daemon beside the servers, with its output in a log of that name. It ends with the lab,
+    /// and is supervised like the servers. The same name again appends to the same log.
+    ///
+    /// Program, arguments, environment changes and working folder of `command` count.
+    pub fn spawn(&self, name: &str, command: &Command) -> Result<Process> {
+        let log = self.run.logs().join(format!("{name}.log"));
+        let daemon = Process::spawn(name, command, &log)?;
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner).push(daemon.clone());
+        Ok(daemon)
+    }
+
+    fn apiserver_list(&self) -> MutexGuard<'_, Vec<Arc<Apiserver>>> {
+        self.apiservers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // Nobody needs the data any more, and a polite end of an API server takes seconds. Daemons of
+        // ours get the chance to end well, since leaving something behind would be a fault of theirs.
+        let daemons: Vec<Process> = {
+            let mut daemons = self.daemons.lock().unwrap_or_else(PoisonError::into_inner);
+            daemons.drain(..).rev().collect()
+        };
+        for server in self.apiservers() {
+            server.kill9();
+        }
+        for daemon in &daemons {
+            if daemon.is_running() && daemon.terminate().is_err() {
+                self.failed.store(true, Ordering::Relaxed);
+            }
+        }
+        self.etcd.process().kill9();
+        if thread::panicking() || self.failed.load(Ordering::Relaxed) {
+            self.run.keep_logs(&self.name);
+        }
+    }
+}

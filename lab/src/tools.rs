@@ -1,0 +1,193 @@
+//! The programs that the lab starts: found here if their version fits exactly, else built once.
+//!
+//! Which version that is, is said in one place: the `go.mod` files under `lab/tools`. They are part
+//! of this library, so a built lab needs no source tree.
+
+mod build;
+
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{Result, process};
+
+/// A program that the lab starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tool {
+    /// The store.
+    Etcd,
+    /// Its command line, through which the lab reads the store.
+    Etcdctl,
+    /// The API server.
+    KubeApiserver,
+    /// Kubernetes' command line.
+    Kubectl,
+}
+
+/// A Go module of ours that names the commands to build and pins all that they need.
+struct GoModule {
+    /// `go.mod` and `go.sum`.
+    files: [&'static str; 2],
+    /// The module that has the version we call the tool's.
+    versioned: &'static str,
+}
+
+const ETCD: GoModule = GoModule {
+    files: [include_str!("../tools/etcd/go.mod"), include_str!("../tools/etcd/go.sum")],
+    versioned: "go.etcd.io/etcd/server/v3",
+};
+
+const KUBERNETES: GoModule = GoModule {
+    files: [include_str!("../tools/kubernetes/go.mod"), include_str!("../tools/kubernetes/go.sum")],
+    versioned: "k8s.io/kubernetes",
+};
+
+impl GoModule {
+    /// As in the `require` line, without the `v`.
+    fn version(&self) -> &'static str {
+        let [go_mod, _] = self.files;
+        go_mod
+            .lines()
+            .find_map(|line| {
+                let mut words = line.split_whitespace();
+                (words.next()? == self.versioned).then_some(words.next()?)
+            })
+            .and_then(|version| version.strip_prefix('v'))
+            .expect("each go.mod requires its versioned module: a test looks")
+    }
+}
+
+impl Tool {
+    /// All of them, in the order in which they build fastest.
+    pub const ALL: [Tool; 4] = [Tool::Etcd, Tool::Etcdctl, Tool::KubeApiserver, Tool::Kubectl];
+
+    /// The program's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tool::Etcd => "etcd",
+            Tool::Etcdctl => "etcdctl",
+            Tool::KubeApiserver => "kube-apiserver",
+            Tool::Kubectl => "kubectl",
+        }
+    }
+
+    /// The version that the lab wants, as in `1.37.2`.
+    pub fn version(self) -> &'static str {
+        self.module().version()
+    }
+
+    /// The program's path. It is, in this order, the one in the folder `KUBEBUILDER_ASSETS` or on
+    /// `PATH`, if its version is exactly ours; the one in the cache; one that is built now.
+    pub fn path(self) -> Result<PathBuf> {
+        static KNOWN: Mutex<Vec<(Tool, PathBuf)>> = Mutex::new(Vec::new());
+
+        // Held during a build too: the threads of one test binary then build one after another.
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, path)) = known.iter().find(|(tool, _)| *tool == self) {
+            return Ok(path.clone());
+        }
+        let path = match self.installed() {
+            Some(path) => path,
+            None => build::cached(self)?,
+        };
+        known.push((self, path.clone()));
+        Ok(path)
+    }
+
+    /// Looks in `KUBEBUILDER_ASSETS` and on `PATH`.
+    fn installed(self) -> Option<PathBuf> {
+        let assets = env::var_os("KUBEBUILDER_ASSETS").into_iter();
+        let path = env::var_os("PATH").unwrap_or_else(OsString::new);
+        assets
+            .map(PathBuf::from)
+            .chain(env::split_paths(&path))
+            .map(|folder| folder.join(self.name()))
+            .find(|program| program.is_file() && self.fits(program))
+    }
+
+    /// Whether `program` says that it has exactly our version.
+    fn fits(self, program: &Path) -> bool {
+        let mut command = Command::new(program);
+        command.args(match self {
+            Tool::Etcd | Tool::KubeApiserver => &["--version"][..],
+            Tool::Etcdctl => &["version"],
+            Tool::Kubectl => &["version", "--client"],
+        });
+        process::run(&command, b"")
+            .is_ok_and(|output| self.is_named_in(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    /// Only the first line counts: versions of other things follow.
+    fn is_named_in(self, answer: &str) -> bool {
+        let first = answer.lines().next().unwrap_or_default();
+        first.split_whitespace().any(|word| word.strip_prefix('v').unwrap_or(word) == self.version())
+    }
+
+    fn module(self) -> &'static GoModule {
+        match self {
+            Tool::Etcd | Tool::Etcdctl => &ETCD,
+            Tool::KubeApiserver | Tool::Kubectl => &KUBERNETES,
+        }
+    }
+
+    /// What `go build` is asked for.
+    fn package(self) -> &'static str {
+        match self {
+            Tool::Etcd => "go.etcd.io/etcd/server/v3",
+            Tool::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
+            Tool::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+        }
+    }
+
+    /// How long a cold build took on two cores.
+    fn build_time(self) -> &'static str {
+        match self {
+            Tool::Etcd => "about a minute",
+            Tool::Etcdctl => "some seconds",
+            Tool::KubeApiserver => "about five minutes",
+            Tool::Kubectl => "about half a minute",
+        }
+    }
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name(), self.version())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_go_mod_says_the_version_and_names_the_command() {
+        for tool in Tool::ALL {
+            assert_eq!(tool.version().split('.').count(), 3, "{tool}");
+            let [go_mod, _] = tool.module().files;
+            assert!(go_mod.lines().any(|line| line.trim() == tool.package()), "{tool}");
+        }
+    }
+
+    #[test]
+    fn only_exactly_our_version_fits() {
+        let ours = Tool::Kubectl.version();
+        assert!(Tool::Kubectl.is_named_in(&format!("Client Version: v{ours}\n")));
+        assert!(Tool::Etcd.is_named_in(&format!("etcd Version: {}\n", Tool::Etcd.version())));
+        for answer in [
+            format!("Client Version: v{ours}-dispatcher\n"),
+            format!("Client Version: v1.0.0\nKustomize Version: v{ours}\n"),
+            format!("Client Version: v{ours}0\n"),
+            String::new(),
+        ] {
+            assert!(!Tool::Kubectl.is_named_in(&answer), "{answer}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Building a tool with Go, once for each version, for everybody who uses the cache.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::Tool;
+use crate::{
+    Error, Result,
+    cache::{self, say},
+    process,
+};
+
+/// How often a build tells that it goes on.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// The tool's path in the cache, after building it if it is not there.
+pub(super) fn cached(tool: Tool) -> Result<PathBuf> {
+    let home = cache::cache_dir()?.join("tools").join(tool.name()).join(tool.version());
+    let program = home.join(tool.name());
+    // Programs get there by a rename only, so one that is there is whole.
+    if program.is_file() {
+        return Ok(program);
+    }
+    let _lock = cache::lock(&home, &tool.to_string())?;
+    if !program.is_file() {
+        build(tool, &home, &program)?;
+    }
+    Ok(program)
+}
+
+fn build(tool: Tool, home: &Path, program: &Path) -> Result<()> {
+    say(&format!("building {tool} with Go: {}, once; it is kept in {}", tool.build_time(), home.display()));
+    let source = home.join("source");
+    fs::create_dir_all(&source).map_err(Error::file("make", &source))?;
+    for (name, text) in ["go.mod", "go.sum"].iter().zip(tool.module().files) {
+        let path = source.join(name);
+        fs::write(&path, text).map_err(Error::file("write", path))?;
+    }
+    let partial = home.join(format!("{}.partial", tool.name()));
+    let log = home.join("build.log");
+    let command = go_build(tool, &source, &partial);
+
+    let started = Instant::now();
+    let status = watch(tool, &command, &log)?;
+    if !status.success() {
+        return Err(Error::Build {
+            tool: tool.to_string(),
+            command: process::as_typed(&command),
+            status,
+            log_tail: process::file_tail(&log),
+            remedy: format!(
+                "{}; or set KUBEBUILDER_ASSETS to a folder that holds exactly this version",
+                remedy(status, &log)
+            ),
+        });
+    }
+    fs::rename(&partial, program).map_err(Error::file("rename", partial))?;
+    for done in [fs::remove_dir_all(&source), fs::remove_file(&log)] {
+        done.map_err(Error::file("clear", home))?;
+    }
+    say(&format!("{tool} is built ({})", spoken(started.elapsed())));
+    Ok(())
+}
+
+fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
+    let version = tool.version();
+    let mut command = Command::new("go");
+    command
+        .current_dir(source)
+        // No C compiler needed, and no workspace file of somebody's home that gets in the way.
+        .env("CGO_ENABLED", "0")
+        .env("GOWORK", "off")
+        .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags"]);
+    command.arg(match tool {
+        Tool::Etcd | Tool::Etcdctl => "-s -w".to_owned(),
+        // Unset, the server calls itself v0.0.0, and clients judge what it can by that.
+        Tool::KubeApiserver | Tool::Kubectl => {
+            let mut parts = version.split('.');
+            let (major, minor) = (parts.next().unwrap_or("0"), parts.next().unwrap_or("0"));
+            let at = "k8s.io/component-base/version";
+            format!("-s -w -X {at}.gitVersion=v{version} -X {at}.gitMajor={major} -X {at}.gitMinor={minor}")
+        }
+    });
+    command.arg("-o").arg(output).arg(tool.package());
+    command
+}
+
+/// Runs the build, with `go build -v`'s package names going to `log` and a line of progress every
+/// few seconds.
+fn watch(tool: Tool, command: &Command, log: &Path) -> Result<ExitStatus> {
+    let sink = File::create(log).map_err(Error::file("make", log))?;
+    let mut tied = process::tied_to_us(command);
+    tied.stdin(Stdio::null()).stdout(Stdio::null()).stderr(sink);
+    let cant_start = |source: io::Error| Error::Spawn {
+        program: "go".into(),
+        source,
+        remedy: "the lab starts programs through setpriv, of Debian's package util-linux".into(),
+    };
+    let mut child: Child = process::spawn_on_lasting_thread(tied).map_err(cant_start)?;
+
+    let started = Instant::now();
+    let mut told = started;
+    loop {
+        if let Some(status) = child.try_wait().map_err(cant_start)? {
+            return Ok(status);
+        }
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            let text = fs::read_to_string(log).unwrap_or_default();
+            say(&format!(
+                "building {tool}: {}, {} packages, {}",
+                spoken(started.elapsed()),
+                text.lines().count(),
+                text.lines().last().unwrap_or("looking at what there is")
+            ));
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn remedy(status: ExitStatus, log: &Path) -> String {
+    /// What a shell answers for a program that it can't find.
+    const NOT_FOUND: i32 = 127;
+
+    let text = fs::read_to_string(log).unwrap_or_default();
+    if status.code() == Some(NOT_FOUND) {
+        "install Go 1.26 or newer (https://go.dev/dl) and put it on PATH".into()
+    } else if text.contains("no space left on device") {
+        "make about 5 GiB of room for Go's caches (`go env GOCACHE GOMODCACHE`)".into()
+    } else if text.contains("dial tcp") || text.contains("lookup ") {
+        "see that Go's module proxy can be reached (`go env GOPROXY`), then start again".into()
+    } else {
+        format!("the whole log is {}; correct that and start again", log.display())
+    }
+}
+
+fn spoken(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 60 {
+        0 => format!("{seconds} s"),
+        minutes => format!("{minutes} min {} s", seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubernetes_build_is_told_its_version() {
+        let command = go_build(Tool::KubeApiserver, Path::new("/s"), Path::new("/o"));
+        let typed = process::as_typed(&command);
+        assert!(typed.contains("gitVersion=v1."), "{typed}");
+        assert!(typed.ends_with("-o /o k8s.io/kubernetes/cmd/kube-apiserver"));
+    }
+
+    #[test]
+    fn time_is_spoken_in_minutes_from_the_first() {
+        assert_eq!(spoken(Duration::from_secs(59)), "59 s");
+        assert_eq!(spoken(Duration::from_secs(249)), "4 min 9 s");
+    }
+}
