@@ -1,0 +1,6 @@
+//! The lab against its own promises, with the real servers.
+#![allow(clippy::unwrap_used)]
+
+mod failing;
+mod leftovers;
+mod servers;
