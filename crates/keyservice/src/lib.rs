@@ -36,10 +36,20 @@ pub trait RootKey: fmt::Debug + Send + Sync {
     fn observe(&self) -> Answer<'_, Root>;
 
     /// Wraps a payload under exactly this version, binding the digest of the core where the service can.
-    fn wrap<'a>(&'a self, root: &'a Root, core: &'a Digest, payload: &'a [u8; payload::LEN]) -> Answer<'a, Vec<u8>>;
+    fn wrap<'a>(
+        &'a self,
+        root: &'a Root,
+        core: &'a Digest,
+        payload: &'a [u8; payload::LEN],
+    ) -> Answer<'a, Vec<u8>>;
 
     /// Unwraps what [`RootKey::wrap`] made under this version with the same digest.
-    fn unwrap<'a>(&'a self, root: &'a Root, core: &'a Digest, wrap: &'a [u8]) -> Answer<'a, Zeroizing<Vec<u8>>>;
+    fn unwrap<'a>(
+        &'a self,
+        root: &'a Root,
+        core: &'a Digest,
+        wrap: &'a [u8],
+    ) -> Answer<'a, Zeroizing<Vec<u8>>>;
 
     /// Whether the service binds associated data, so that another digest must make it fail.
     fn binds_associated_data(&self, root: &Root) -> bool;
