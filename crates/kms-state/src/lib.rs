@@ -1,1 +1,41 @@
-//! To be written.
+//! Which key writes, and what Status may say: decisions without I/O, clock or async.
+//!
+//! The shell (`casemate-kms`) observes root keys and feeds what it saw into a [`Machine`]; the machine answers
+//! with [`Action`]s to carry out and with its [`Standing`]. Time comes in as [`Millis`] of any monotonic clock.
+//!
+//! What it promises:
+//! * A write policy becomes active only after it was seen twice and a local KEK was wrapped and opened again
+//!   under it (*proposed → confirmed → active*); or at once, if it was the last active one before a restart.
+//! * A key id that was active before another one is never active again by itself: the [`Ledger`] refuses.
+//! * An observation that is missing or failed changes no key: it is trouble to report, not a value.
+//! * [`Standing`] never names a key id under which Encrypt would not write.
+//!
+//! Map: [`Machine`] decides, [`Ledger`] remembers, [`Trouble`] is what can be wrong.
+
+mod ledger;
+mod machine;
+
+pub use ledger::{Entry, Ledger, LedgerDamage};
+pub use machine::{Action, Event, Machine, Refusing, Standing};
+
+/// Milliseconds of a monotonic clock with any origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Millis(pub u64);
+
+/// What went wrong with a root key, or with making a local KEK under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What may be concluded from it.
+    pub kind: TroubleKind,
+    /// For people: what happened and what to do.
+    pub message: String,
+}
+
+/// The classes of trouble that lead to different decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TroubleKind {
+    /// The root key can't be asked now, or not by us: nothing is known about it. Writing goes on.
+    Passing,
+    /// The root key was asked and says no. Repeated over two minutes, it stops new writes.
+    Refused,
+}

@@ -1,0 +1,354 @@
+#![allow(clippy::unwrap_used)]
+
+use casemate_keys::{Algorithm, Epoch, KeyId, Root, Suite, WritePolicy};
+use proptest::prelude::*;
+
+use super::*;
+
+fn policy(version: u64) -> WritePolicy {
+    let lineage = format!("file:aa/{version}/00").parse().unwrap();
+    let root = Root { lineage, algorithm: Algorithm::FILE_AES256_GCM };
+    WritePolicy::new(Suite::One, "prod".parse().unwrap(), Epoch(0), vec![root], vec![], None).unwrap()
+}
+
+fn id(version: u64) -> KeyId {
+    policy(version).key_id()
+}
+
+fn fresh() -> Machine {
+    Machine::new(Ledger::default(), None, None)
+}
+
+fn history(versions: &[u64]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for version in versions {
+        ledger.note(&id(*version), 0);
+    }
+    ledger
+}
+
+fn trouble(kind: TroubleKind) -> Trouble {
+    Trouble { kind, message: "no".into() }
+}
+
+/// Carries out every action at once, as a shell whose key service always answers.
+fn drive(machine: &mut Machine, now: u64, event: Event) -> Vec<KeyId> {
+    let mut activated = Vec::new();
+    let mut queue = vec![event];
+    while let Some(event) = queue.pop() {
+        for action in machine.handle(Millis(now), event.clone()) {
+            match action {
+                Action::ObserveAgain => queue.push(event.clone()),
+                Action::Prepare(policy) => queue.push(Event::Prepared(policy.key_id())),
+                Action::Activate(key_id) => {
+                    machine.note_active(&key_id, now);
+                    activated.push(key_id);
+                }
+            }
+        }
+    }
+    activated
+}
+
+fn running(version: u64) -> Machine {
+    let mut machine = fresh();
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(version))), [id(version)]);
+    machine
+}
+
+#[test]
+fn a_first_start_sees_twice_prepares_and_writes() {
+    let mut machine = fresh();
+    assert_eq!(machine.standing(), Standing::Refusing(Refusing::NotReady(None)));
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), [Action::ObserveAgain]);
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), [Action::Prepare(policy(1))]);
+    // While it is prepared, more sightings start nothing.
+    assert_eq!(machine.handle(Millis(1), Event::Observed(policy(1))), []);
+    assert_eq!(machine.handle(Millis(2), Event::Prepared(id(1))), [Action::Activate(id(1))]);
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+}
+
+#[test]
+fn a_rotation_needs_two_sightings() {
+    let mut machine = running(1);
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
+    assert_eq!(machine.standing(), Standing::Writing(id(2)));
+}
+
+#[test]
+fn a_glimpse_is_forgotten() {
+    let mut machine = running(1);
+    for _ in 0..3 {
+        assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
+        assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), []);
+    }
+    // Another candidate starts to count anew.
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(3))), []);
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+}
+
+#[test]
+fn a_missing_observation_is_no_value() {
+    let mut machine = running(1);
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
+    for _ in 0..5 {
+        assert_eq!(machine.handle(Millis(0), Event::NotObserved(trouble(TroubleKind::Passing))), []);
+    }
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert!(machine.trouble().is_some());
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
+    assert_eq!(machine.trouble(), None);
+}
+
+#[test]
+fn what_can_not_be_prepared_does_not_write_and_is_tried_again() {
+    let mut machine = running(1);
+    machine.handle(Millis(0), Event::Observed(policy(2)));
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
+    machine.handle(Millis(0), Event::NotPrepared(id(2), trouble(TroubleKind::Passing)));
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
+    // The answer comes after the admin changed his mind: nothing happens.
+    machine.handle(Millis(0), Event::Observed(policy(1)));
+    assert_eq!(machine.handle(Millis(0), Event::Prepared(id(2))), []);
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+}
+
+#[test]
+fn never_back_and_the_report_says_so() {
+    let mut machine = running(1);
+    machine.handle(Millis(0), Event::Observed(policy(2)));
+    drive(&mut machine, 0, Event::Observed(policy(2)));
+    for _ in 0..4 {
+        assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), []);
+        assert_eq!(machine.standing(), Standing::Writing(id(2)));
+        assert_eq!(machine.refused_reuse(), Some(&id(1)));
+    }
+    // It heals: the next version comes as usual.
+    machine.handle(Millis(0), Event::Observed(policy(3)));
+    assert_eq!(machine.refused_reuse(), None);
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(3))), [id(3)]);
+}
+
+#[test]
+fn restarts() {
+    struct Case {
+        name: &'static str,
+        ledger: &'static [u64],
+        resumable: Option<u64>,
+        accept_reuse: Option<u64>,
+        observed: u64,
+        first: Vec<Action>,
+        end: Standing,
+    }
+    let cases = [
+        Case {
+            name: "as before: one sighting is enough",
+            ledger: &[1, 2],
+            resumable: Some(2),
+            accept_reuse: None,
+            observed: 2,
+            first: vec![Action::Prepare(policy(2))],
+            end: Standing::Writing(id(2)),
+        },
+        Case {
+            name: "rotated while it was down",
+            ledger: &[1, 2],
+            resumable: Some(2),
+            accept_reuse: None,
+            observed: 3,
+            first: vec![Action::ObserveAgain],
+            end: Standing::Writing(id(3)),
+        },
+        Case {
+            name: "an older copy was restored, the record on disk still opens",
+            ledger: &[1, 2],
+            resumable: Some(2),
+            accept_reuse: None,
+            observed: 1,
+            first: vec![Action::Prepare(policy(2))],
+            end: Standing::Writing(id(2)),
+        },
+        Case {
+            name: "an older copy was restored and there is no record",
+            ledger: &[1, 2],
+            resumable: None,
+            accept_reuse: None,
+            observed: 1,
+            first: vec![],
+            end: Standing::Refusing(Refusing::Reuse(id(1))),
+        },
+        Case {
+            name: "a record that is not the last active one is not resumed",
+            ledger: &[1, 2, 3],
+            resumable: Some(2),
+            accept_reuse: None,
+            observed: 1,
+            first: vec![],
+            end: Standing::Refusing(Refusing::Reuse(id(1))),
+        },
+        Case {
+            name: "the admin accepts the re-use",
+            ledger: &[1, 2],
+            resumable: None,
+            accept_reuse: Some(1),
+            observed: 1,
+            first: vec![Action::ObserveAgain],
+            end: Standing::Writing(id(1)),
+        },
+        Case {
+            name: "the ledger is lost",
+            ledger: &[],
+            resumable: Some(2),
+            accept_reuse: None,
+            observed: 2,
+            first: vec![Action::ObserveAgain],
+            end: Standing::Writing(id(2)),
+        },
+    ];
+    for case in cases {
+        let machine =
+            || Machine::new(history(case.ledger), case.resumable.map(policy), case.accept_reuse.map(id));
+        assert_eq!(
+            machine().handle(Millis(0), Event::Observed(policy(case.observed))),
+            case.first,
+            "{}",
+            case.name
+        );
+        let mut machine = machine();
+        drive(&mut machine, 0, Event::Observed(policy(case.observed)));
+        drive(&mut machine, 0, Event::Observed(policy(case.observed)));
+        assert_eq!(machine.standing(), case.end, "{}", case.name);
+    }
+}
+
+#[test]
+fn a_root_that_says_no_stops_writes_after_three_times_over_two_minutes() {
+    let mut machine = running(1);
+    let refuse = |machine: &mut Machine, at| {
+        machine.handle(Millis(at), Event::Probed(Err(trouble(TroubleKind::Refused))));
+        machine.standing()
+    };
+    assert_eq!(refuse(&mut machine, 0), Standing::Writing(id(1)));
+    assert_eq!(refuse(&mut machine, 1_000), Standing::Writing(id(1)));
+    assert_eq!(refuse(&mut machine, 119_999), Standing::Writing(id(1)));
+    let stopped = Standing::Refusing(Refusing::RootRefused(trouble(TroubleKind::Refused)));
+    assert_eq!(refuse(&mut machine, 120_000), stopped);
+    // Trouble that says nothing about the root leaves it so; a success heals.
+    machine.handle(Millis(130_000), Event::Probed(Err(trouble(TroubleKind::Passing))));
+    assert_eq!(machine.standing(), stopped);
+    machine.handle(Millis(140_000), Event::Probed(Ok(())));
+    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    // Two refusals far apart are two, not three.
+    assert_eq!(refuse(&mut machine, 200_000), Standing::Writing(id(1)));
+    assert_eq!(refuse(&mut machine, 900_000), Standing::Writing(id(1)));
+}
+
+#[test]
+fn a_new_key_heals_a_refused_one() {
+    let mut machine = running(1);
+    for at in [0, 60_000, 120_000] {
+        machine.handle(Millis(at), Event::Probed(Err(trouble(TroubleKind::Refused))));
+    }
+    assert!(matches!(machine.standing(), Standing::Refusing(_)));
+    machine.handle(Millis(130_000), Event::Observed(policy(2)));
+    drive(&mut machine, 130_000, Event::Observed(policy(2)));
+    assert_eq!(machine.standing(), Standing::Writing(id(2)));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    See(u64),
+    Miss,
+    Prepared(u64),
+    NotPrepared(u64),
+    Probe(bool),
+    Restart { record: Option<u64> },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let version = || 1..4u64;
+    let step = prop_oneof![
+        6 => version().prop_map(Step::See),
+        1 => Just(Step::Miss),
+        4 => version().prop_map(Step::Prepared),
+        1 => version().prop_map(Step::NotPrepared),
+        1 => any::<bool>().prop_map(Step::Probe),
+        1 => proptest::option::of(version()).prop_map(|record| Step::Restart { record }),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+proptest! {
+    /// Whatever comes in whatever order, over restarts: no key id returns, and Status names only what was
+    /// prepared in this life of the process.
+    #[test]
+    fn no_key_id_ever_returns(steps in steps()) {
+        let mut machine = fresh();
+        let mut history: Vec<KeyId> = Vec::new();
+        let mut prepared: Vec<KeyId> = Vec::new();
+        for (now, step) in (0..).zip(steps) {
+            let actions = match step {
+                Step::See(version) => machine.handle(Millis(now), Event::Observed(policy(version))),
+                Step::Miss => machine.handle(Millis(now), Event::NotObserved(trouble(TroubleKind::Passing))),
+                Step::Prepared(version) => {
+                    prepared.push(id(version));
+                    machine.handle(Millis(now), Event::Prepared(id(version)))
+                }
+                Step::NotPrepared(version) => {
+                    machine.handle(Millis(now), Event::NotPrepared(id(version), trouble(TroubleKind::Passing)))
+                }
+                Step::Probe(works) => {
+                    let result = if works { Ok(()) } else { Err(trouble(TroubleKind::Refused)) };
+                    machine.handle(Millis(now), Event::Probed(result))
+                }
+                Step::Restart { record } => {
+                    let (ledger, damage) = Ledger::parse(machine.ledger().render().as_bytes());
+                    prop_assert!(damage.is_none());
+                    prepared.clear();
+                    machine = Machine::new(ledger, record.map(policy), None);
+                    vec![]
+                }
+            };
+            for action in actions {
+                if let Action::Activate(key_id) = action {
+                    prop_assert!(history.last() == Some(&key_id) || !history.contains(&key_id));
+                    machine.note_active(&key_id, now);
+                    if history.last() != Some(&key_id) {
+                        history.push(key_id);
+                    }
+                }
+            }
+            if let Standing::Writing(key_id) = machine.standing() {
+                prop_assert!(prepared.contains(&key_id));
+                prop_assert_eq!(history.last(), Some(&key_id));
+            }
+        }
+    }
+
+    /// From every state, three calm observations of a key that may write make it active.
+    #[test]
+    fn calm_heals(steps in steps(), goal in 4..6u64) {
+        let mut machine = fresh();
+        for (now, step) in (0..).zip(steps) {
+            match step {
+                Step::See(version) => { drive(&mut machine, now, Event::Observed(policy(version))); }
+                Step::Miss => { machine.handle(Millis(now), Event::NotObserved(trouble(TroubleKind::Passing))); }
+                Step::NotPrepared(version) => {
+                    machine.handle(Millis(now), Event::NotPrepared(id(version), trouble(TroubleKind::Refused)));
+                }
+                Step::Probe(false) => { machine.handle(Millis(now), Event::Probed(Err(trouble(TroubleKind::Refused)))); }
+                _ => {}
+            }
+        }
+        for _ in 0..3 {
+            drive(&mut machine, 1_000, Event::Observed(policy(goal)));
+        }
+        machine.handle(Millis(2_000), Event::Probed(Ok(())));
+        prop_assert_eq!(machine.standing(), Standing::Writing(id(goal)));
+    }
+}
