@@ -1,1 +1,26 @@
-//! To be written.
+//! Casemate's command line: `casemate NOUN VERB`.
+//!
+//! It asks, prints and exits; the decisions are in the crates below. What it promises:
+//! * the answer is on stdout, everything else on stderr;
+//! * exit codes are stable, see [`Exit`];
+//! * secrets are never taken from arguments and never shown on a terminal unasked.
+//!
+//! Map:
+//! * `cli`: the words of the command line. **To add a noun: one variant of `cli::Noun`, one arm of
+//!   `Noun::run`, one module with its `Args` and `run`.**
+//! * `output`: tables, JSON, exit codes, errors
+//! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe
+//! * `manual`: man pages and shell completion
+mod cli;
+mod kms;
+mod manual;
+mod output;
+
+use std::process::ExitCode;
+
+pub use output::Exit;
+
+/// Runs the command line of this process and gives its exit code.
+pub fn main() -> ExitCode {
+    cli::run(std::env::args_os()).into()
+}

@@ -11,8 +11,8 @@ pub mod limits;
 mod generated;
 
 pub use generated::{
-    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusRequest,
-    StatusResponse, key_management_service_client, key_management_service_server,
+    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusRequest, StatusResponse,
+    key_management_service_client, key_management_service_server,
 };
 
 /// The only `healthz` that kube-apiserver takes for healthy.
@@ -36,9 +36,7 @@ impl fmt::Debug for EncryptRequest {
 
 impl fmt::Debug for DecryptResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DecryptResponse")
-            .field("plaintext", &Hidden(self.plaintext.len()))
-            .finish()
+        f.debug_struct("DecryptResponse").field("plaintext", &Hidden(self.plaintext.len())).finish()
     }
 }
 
@@ -58,26 +56,15 @@ mod tests {
     #[test]
     fn debug_output_hides_dek_sources() {
         let secret = b"SECRETSECRETSECRETSECRETSECRET!!";
-        let request = EncryptRequest {
-            plaintext: secret.to_vec().into(),
-            uid: "u-1".into(),
-        };
-        let reply = DecryptResponse {
-            plaintext: secret.to_vec().into(),
-        };
+        let request = EncryptRequest { plaintext: secret.to_vec().into(), uid: "u-1".into() };
+        let reply = DecryptResponse { plaintext: secret.to_vec().into() };
         let shown = format!("{request:?} {reply:#?}");
         assert!(!shown.contains("SECRET"), "{shown}");
-        assert!(
-            shown.contains("<32 bytes hidden>") && shown.contains("u-1"),
-            "{shown}"
-        );
+        assert!(shown.contains("<32 bytes hidden>") && shown.contains("u-1"), "{shown}");
     }
 
     #[test]
     fn methods_stand_where_kube_apiserver_looks_for_them() {
-        assert_eq!(
-            key_management_service_server::SERVICE_NAME,
-            "v2.KeyManagementService"
-        );
+        assert_eq!(key_management_service_server::SERVICE_NAME, "v2.KeyManagementService");
     }
 }

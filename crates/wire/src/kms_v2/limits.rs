@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use prost::bytes::Bytes;
 
 use super::{
-    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, HEALTHZ_OK, StatusResponse,
-    VERSION, VERSION_BETA,
+    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, HEALTHZ_OK, StatusResponse, VERSION,
+    VERSION_BETA,
 };
 
 /// Most bytes of a key id; the fewest are 1.
@@ -50,9 +50,7 @@ pub enum Violation {
         fault: AnnotationKeyFault,
     },
     /// Annotations are too many or too long.
-    #[error(
-        "annotations hold {found} bytes (keys and values); accepted are at most {ANNOTATIONS_MAX}"
-    )]
+    #[error("annotations hold {found} bytes (keys and values); accepted are at most {ANNOTATIONS_MAX}")]
     Annotations {
         /// Bytes of all keys and values.
         found: usize,
@@ -158,9 +156,7 @@ pub fn check_version(version: &str) -> Result<(), Violation> {
     if version == VERSION || version == VERSION_BETA {
         return Ok(());
     }
-    Err(Violation::Version {
-        found: version.chars().take(64).collect(),
-    })
+    Err(Violation::Version { found: version.chars().take(64).collect() })
 }
 
 /// Exactly `ok`.
@@ -168,9 +164,7 @@ pub fn check_healthz(healthz: &str) -> Result<(), Violation> {
     if healthz == HEALTHZ_OK {
         return Ok(());
     }
-    Err(Violation::Healthz {
-        found: healthz.chars().take(1024).collect(),
-    })
+    Err(Violation::Healthz { found: healthz.chars().take(1024).collect() })
 }
 
 /// 1 to [`KEY_ID_MAX`] bytes.
@@ -191,26 +185,18 @@ pub fn check_ciphertext(ciphertext: &[u8]) -> Result<(), Violation> {
 
 /// Keys are domain names; keys and values together have at most [`ANNOTATIONS_MAX`] bytes.
 pub fn check_annotations(annotations: &BTreeMap<String, Bytes>) -> Result<(), Violation> {
-    let found = annotations
-        .iter()
-        .map(|(key, value)| key.len() + value.len())
-        .sum();
+    let found = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
     if found > ANNOTATIONS_MAX {
         return Err(Violation::Annotations { found });
     }
-    annotations
-        .keys()
-        .try_for_each(|key| check_annotation_key(key))
+    annotations.keys().try_for_each(|key| check_annotation_key(key))
 }
 
 /// A fully qualified domain name as Kubernetes reads it: at least two labels of RFC 1123, in lower case; one
 /// final dot is allowed.
 pub fn check_annotation_key(key: &str) -> Result<(), Violation> {
     annotation_key_fault(key).map_or(Ok(()), |fault| {
-        Err(Violation::AnnotationKey {
-            key: key.chars().take(ANNOTATION_KEY_MAX).collect(),
-            fault,
-        })
+        Err(Violation::AnnotationKey { key: key.chars().take(ANNOTATION_KEY_MAX).collect(), fault })
     })
 }
 
@@ -231,10 +217,7 @@ fn annotation_key_fault(key: &str) -> Option<AnnotationKeyFault> {
     if name.len() > ANNOTATION_KEY_MAX {
         return Some(AnnotationKeyFault::TooLong(name.len()));
     }
-    if let Some(other) = name
-        .chars()
-        .find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-' | '.'))
-    {
+    if let Some(other) = name.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-' | '.')) {
         return Some(AnnotationKeyFault::Character(other));
     }
     if let Some(fault) = name.split('.').find_map(label_fault) {
@@ -249,8 +232,7 @@ fn label_fault(label: &str) -> Option<AnnotationKeyFault> {
     } else if label.starts_with('-') || label.ends_with('-') {
         Some(AnnotationKeyFault::Hyphen)
     } else {
-        (label.len() > ANNOTATION_LABEL_MAX)
-            .then_some(AnnotationKeyFault::LabelTooLong(label.len()))
+        (label.len() > ANNOTATION_LABEL_MAX).then_some(AnnotationKeyFault::LabelTooLong(label.len()))
     }
 }
 

@@ -4,13 +4,7 @@ use super::*;
 
 #[test]
 fn key_ids() {
-    for (len, ok) in [
-        (0, false),
-        (1, true),
-        (1023, true),
-        (1024, true),
-        (1025, false),
-    ] {
+    for (len, ok) in [(0, false), (1, true), (1023, true), (1024, true), (1025, false)] {
         let found = check_key_id(&"k".repeat(len));
         assert_eq!(found.is_ok(), ok, "{len}");
         if !ok {
@@ -19,10 +13,7 @@ fn key_ids() {
     }
     // Bytes count, not characters.
     assert_eq!(check_key_id(&"é".repeat(512)), Ok(()));
-    assert_eq!(
-        check_key_id(&"é".repeat(513)),
-        Err(Violation::KeyId { found: 1026 })
-    );
+    assert_eq!(check_key_id(&"é".repeat(513)), Err(Violation::KeyId { found: 1026 }));
 }
 
 #[test]
@@ -75,10 +66,7 @@ fn annotation_sizes() {
     let two = annotations(&[("a.b", 16_381), ("c.d", 16_381)]);
     assert_eq!(check_annotations(&two), Ok(()));
     let two = annotations(&[("a.b", 16_381), ("c.d", 16_382)]);
-    assert_eq!(
-        check_annotations(&two),
-        Err(Violation::Annotations { found: 32_769 })
-    );
+    assert_eq!(check_annotations(&two), Err(Violation::Annotations { found: 32_769 }));
     assert_eq!(check_annotations(&BTreeMap::new()), Ok(()));
 }
 
@@ -137,25 +125,10 @@ fn messages_are_checked_field_by_field() {
     };
     assert_eq!(check_encrypt_response(&good), Ok(()));
     let bad = [
+        (EncryptResponse { ciphertext: Bytes::new(), ..good.clone() }, Violation::Ciphertext { found: 0 }),
+        (EncryptResponse { key_id: String::new(), ..good.clone() }, Violation::KeyId { found: 0 }),
         (
-            EncryptResponse {
-                ciphertext: Bytes::new(),
-                ..good.clone()
-            },
-            Violation::Ciphertext { found: 0 },
-        ),
-        (
-            EncryptResponse {
-                key_id: String::new(),
-                ..good.clone()
-            },
-            Violation::KeyId { found: 0 },
-        ),
-        (
-            EncryptResponse {
-                annotations: annotations(&[("a.b", 32_766)]),
-                ..good.clone()
-            },
+            EncryptResponse { annotations: annotations(&[("a.b", 32_766)]), ..good.clone() },
             Violation::Annotations { found: 32_769 },
         ),
     ];
@@ -169,43 +142,23 @@ fn messages_are_checked_field_by_field() {
         };
         assert_eq!(check_decrypt_request(&stored), Err(violation));
     }
-    let short = DecryptResponse {
-        plaintext: vec![0; 31].into(),
-    };
-    assert_eq!(
-        check_decrypt_response(&short),
-        Err(Violation::DekSource { found: 31 })
-    );
-    let short = EncryptRequest {
-        plaintext: vec![0; 31].into(),
-        uid: String::new(),
-    };
-    assert_eq!(
-        check_encrypt_request(&short),
-        Err(Violation::DekSource { found: 31 })
-    );
+    let short = DecryptResponse { plaintext: vec![0; 31].into() };
+    assert_eq!(check_decrypt_response(&short), Err(Violation::DekSource { found: 31 }));
+    let short = EncryptRequest { plaintext: vec![0; 31].into(), uid: String::new() };
+    assert_eq!(check_encrypt_request(&short), Err(Violation::DekSource { found: 31 }));
 }
 
 #[test]
 fn a_status_is_told_everything_at_once() {
-    let good = StatusResponse {
-        version: "v2".into(),
-        healthz: "ok".into(),
-        key_id: "k".into(),
-    };
+    let good = StatusResponse { version: "v2".into(), healthz: "ok".into(), key_id: "k".into() };
     assert_eq!(check_status(&good), []);
-    let bad = StatusResponse {
-        version: "v1".into(),
-        healthz: "key service away".into(),
-        key_id: String::new(),
-    };
+    let bad =
+        StatusResponse { version: "v1".into(), healthz: "key service away".into(), key_id: String::new() };
     assert_eq!(
         check_status(&bad),
         [
             Violation::Version { found: "v1".into() },
-            Violation::Healthz {
-                found: "key service away".into()
-            },
+            Violation::Healthz { found: "key service away".into() },
             Violation::KeyId { found: 0 },
         ]
     );
@@ -215,20 +168,12 @@ fn a_status_is_told_everything_at_once() {
 fn texts_say_what_is_accepted_and_stay_short() {
     let text = check_key_id(&"k".repeat(2000)).unwrap_err().to_string();
     assert_eq!(text, "the key id has 2000 bytes; accepted are 1 to 1024");
-    let text = check_annotation_key(&format!("{}/x", "a.".repeat(50_000)))
-        .unwrap_err()
-        .to_string();
+    let text = check_annotation_key(&format!("{}/x", "a.".repeat(50_000))).unwrap_err().to_string();
     assert!(text.len() < 1024, "{} bytes", text.len());
     let text = check_annotation_key("a.b/c").unwrap_err().to_string();
-    assert!(
-        text.starts_with(r#"annotation key "a.b/c" has the character '/'; accepted is"#),
-        "{text}"
-    );
+    assert!(text.starts_with(r#"annotation key "a.b/c" has the character '/'; accepted is"#), "{text}");
 }
 
 fn annotations(pairs: &[(&str, usize)]) -> BTreeMap<String, Bytes> {
-    pairs
-        .iter()
-        .map(|(key, value)| (key.to_string(), Bytes::from(vec![0; *value])))
-        .collect()
+    pairs.iter().map(|(key, value)| (key.to_string(), Bytes::from(vec![0; *value]))).collect()
 }

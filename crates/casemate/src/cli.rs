@@ -1,0 +1,78 @@
+//! The words of the command line.
+use std::ffi::OsString;
+
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::output::{Exit, Failure, Output};
+use crate::{kms, manual};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  yes, done
+  1  no: something was found
+  2  usage: the command line or a file given on it is wrong
+  3  can't tell: what was asked could not be reached
+  4  partly: some of it could not be told or done";
+
+/// KMS-backed encryption for Kubernetes.
+#[derive(Parser)]
+#[command(name = "casemate", version, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    output: Output,
+
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+/// What the command is about.
+#[derive(Subcommand)]
+enum Noun {
+    /// Any KMS v2 plugin, by its socket
+    Kms(kms::Args),
+    /// Completion of this command line for a shell
+    Completion(manual::CompletionArgs),
+    /// Man pages of all commands
+    Man(manual::ManArgs),
+}
+
+impl Noun {
+    fn run(self, output: &Output) -> Result<Exit, Failure> {
+        match self {
+            Self::Kms(args) => kms::run(args, output),
+            Self::Completion(args) => manual::completion(args),
+            Self::Man(args) => manual::pages(args, output),
+        }
+    }
+}
+
+/// Parses `arguments`, the program's name first, runs what they ask for and prints what comes of it.
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // Before parsing: the parser's own errors and help have colours too.
+    let plain = arguments.iter().any(|argument| argument == "--no-color");
+    let command = command().color(if plain { ColorChoice::Never } else { ColorChoice::Auto });
+    let parsed = command.try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed terminal is no reason to fail twice.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Yes };
+        }
+    };
+    cli.noun.run(&cli.output).unwrap_or_else(|failure| cli.output.fail(&failure))
+}
+
+/// The whole command line as data: for parsing, man pages and completion.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+}

@@ -1,0 +1,6 @@
+//! The program `casemate`; everything is in the library.
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    casemate::main()
+}

@@ -1,0 +1,170 @@
+//! How answers leave the program: tables for people, JSON for programs, exit codes for scripts.
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+/// What the exit code of every command says. The numbers are a contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Exit {
+    /// 0: yes, done.
+    Yes,
+    /// 1: no, or something was found.
+    No,
+    /// 2: the command line, or a file given on it, is wrong.
+    Usage,
+    /// 3: can't tell: what was asked could not be reached.
+    Unknown,
+    /// 4: some of it could not be told or done.
+    Partly,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Yes => 0,
+            Exit::No => 1,
+            Exit::Usage => 2,
+            Exit::Unknown => 3,
+            Exit::Partly => 4,
+        })
+    }
+}
+
+/// Why a command gave no answer: one text that ends with what to do, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, error: &dyn fmt::Display) -> Self {
+        Self { exit, text: error.to_string() }
+    }
+}
+
+/// Flags that all commands share.
+#[derive(Args, Debug)]
+pub(crate) struct Output {
+    /// How to print the answer
+    #[arg(long = "output", global = true, value_enum, default_value_t = Format::Table)]
+    format: Format,
+
+    /// Print errors only: the exit code is the answer
+    #[arg(long, global = true)]
+    quiet: bool,
+
+    /// No colours, as with the environment variable NO_COLOR
+    #[arg(long, global = true)]
+    no_color: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+impl Output {
+    /// Prints an answer: `rows` for people, `json` for programs.
+    pub(crate) fn answer<const N: usize>(
+        &self,
+        json: &impl Serialize,
+        rows: impl IntoIterator<Item = [String; N]>,
+    ) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        write_stdout(
+            match self.format {
+                Format::Json => to_json(json)?,
+                Format::Table => table(rows),
+            }
+            .as_bytes(),
+        )
+    }
+
+    /// Says on stderr what was done.
+    pub(crate) fn note(&self, text: impl fmt::Display) {
+        if !self.quiet {
+            // Nobody there to read it is no reason to fail.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    pub(crate) fn fail(&self, failure: &Failure) -> Exit {
+        let mut stderr = io::stderr();
+        let colour = !self.no_color
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && stderr.is_terminal();
+        let label = if colour { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+        let _ = writeln!(stderr, "{label} {}", printable(&failure.text));
+        failure.exit
+    }
+}
+
+/// Pretty JSON with a final line break.
+pub(crate) fn to_json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| Failure::new(Exit::Unknown, &error))
+}
+
+/// Writes all of `bytes` to stdout. A reader that went away (`| head`) has what it wanted.
+pub(crate) fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Unknown, &format_args!("can't write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Text from outside, made harmless for a terminal: control characters become escapes.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\n' {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for row in rows {
+        table.add_row(row.map(|cell| printable(&cell)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(printable("a\x1b[31mb\r\u{9b}c\nd"), "a\\u{1b}[31mb\\r\\u{9b}c\nd");
+    }
+
+    #[test]
+    fn tables_are_columns_of_text() {
+        let rows = [["a".to_owned(), "b".to_owned()], ["long".to_owned(), "c".to_owned()]];
+        assert_eq!(table(rows), "a     b\nlong  c\n");
+    }
+}
