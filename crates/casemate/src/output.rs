@@ -50,6 +50,7 @@ impl Failure {
 
 /// Flags that all commands share.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Output {
     /// How to print the answer
     #[arg(long = "output", global = true, value_enum, default_value_t = Format::Table)]

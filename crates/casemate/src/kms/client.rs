@@ -156,14 +156,12 @@ impl Plugin {
     fn call_error(&self, call: &'static str, status: &Status) -> CallError {
         let socket = self.socket.clone();
         // What the other side sent has no cause in this process.
-        if let Some(mut cause) = std::error::Error::source(status) {
-            if cause.is::<tonic::TimeoutExpired>() {
-                return CallError::Deadline { call, socket, timeout: self.timeout };
-            }
-            while let Some(deeper) = cause.source() {
-                cause = deeper;
-            }
-            return CallError::Lost { call, socket, reason: cause.to_string() };
+        let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
+        if causes.clone().any(|cause| cause.is::<tonic::TimeoutExpired>()) {
+            return CallError::Deadline { call, socket, timeout: self.timeout };
+        }
+        if let Some(root) = causes.last() {
+            return CallError::Lost { call, socket, reason: root.to_string() };
         }
         match status.code() {
             Code::Unimplemented => CallError::Unimplemented { call, socket },
@@ -186,5 +184,19 @@ fn is_other_file(socket: &Socket) -> bool {
     match socket {
         Socket::Abstract(_) => false,
         Socket::Path(path) => path.metadata().is_ok_and(|found| !found.file_type().is_socket()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Tests may run as root, whom no socket refuses; the other kinds are met for real in tests/it/kms.rs.
+    #[test]
+    fn a_denied_connection_says_who_may() {
+        let error =
+            connect_error(Socket::Path("/run/kms.sock".into()), io::ErrorKind::PermissionDenied.into());
+        assert!(error.to_string().contains("run as root, or as the user or group that owns the socket"));
+        assert!(!error.is_answer());
     }
 }

@@ -1,2 +1,6 @@
 //! Tests of the command line, and of the shape of the whole workspace.
+mod help;
 mod imports;
+mod kms;
+mod plugin;
+mod program;
