@@ -44,10 +44,12 @@ fn main() {
         Peer::new(&lineage, algorithm, Material::Key(random()))
     };
     let rsa = |size| {
-        let key = AsDer::<aws_lc_rs::encoding::Pkcs8V1Der<'_>>::as_der(&PrivateDecryptingKey::generate(size).unwrap())
-            .unwrap()
-            .as_ref()
-            .to_vec();
+        let key = AsDer::<aws_lc_rs::encoding::Pkcs8V1Der<'_>>::as_der(
+            &PrivateDecryptingKey::generate(size).unwrap(),
+        )
+        .unwrap()
+        .as_ref()
+        .to_vec();
         let lineage = format!("pkcs11:{}", hex::encode(random::<16>()));
         Peer::new(&lineage, Algorithm::RSA_OAEP_SHA256, Material::Private(key))
     };
@@ -55,15 +57,30 @@ fn main() {
     out("file", &plain("One root key in a file.", &[file()]));
     out("transit", &plain("One Transit key, not derived, of type aes256-gcm96.", &[transit()]));
     out("pkcs11-gcm", &plain("One AES key in an HSM, GCM.", &[hsm(Algorithm::PKCS11_AES256_GCM)]));
-    out("pkcs11-kwp", &plain("One AES key in an HSM, key wrap with padding.", &[hsm(Algorithm::PKCS11_AES_KWP)]));
-    let tpm = Peer::new(&format!("tpm:{}", hex::encode(random::<16>())), Algorithm::TPM_SEALED, Material::Key(random()));
+    out(
+        "pkcs11-kwp",
+        &plain("One AES key in an HSM, key wrap with padding.", &[hsm(Algorithm::PKCS11_AES_KWP)]),
+    );
+    let tpm = Peer::new(
+        &format!("tpm:{}", hex::encode(random::<16>())),
+        Algorithm::TPM_SEALED,
+        Material::Key(random()),
+    );
     out("tpm", &plain("A key sealed to TPMs.", &[tpm]));
     let four = [file(), transit(), hsm(Algorithm::PKCS11_AES_KWP), hsm(Algorithm::PKCS11_AES256_GCM)];
     out("four-roots", &plain("Four root keys of different kinds: each alone opens it.", &four));
 
     for (name, lineage, algorithm) in [
-        ("aws", "aws:arn%3Aaws%3Akms%3Aeu-central-1%3A111122223333%3Akey%2F1234abcd/0a1b2c", Algorithm::AWS_SYMMETRIC),
-        ("google", "google:projects%2Fp%2Flocations%2Feu%2FkeyRings%2Fr%2FcryptoKeys%2Fk%2FcryptoKeyVersions%2F1", Algorithm::GOOGLE_SYMMETRIC),
+        (
+            "aws",
+            "aws:arn%3Aaws%3Akms%3Aeu-central-1%3A111122223333%3Akey%2F1234abcd/0a1b2c",
+            Algorithm::AWS_SYMMETRIC,
+        ),
+        (
+            "google",
+            "google:projects%2Fp%2Flocations%2Feu%2FkeyRings%2Fr%2FcryptoKeys%2Fk%2FcryptoKeyVersions%2F1",
+            Algorithm::GOOGLE_SYMMETRIC,
+        ),
         ("azure", "azure:https%3A%2F%2Fvault.example%2Fkeys%2Fk%2F0123456789abcdef", Algorithm::AZURE_AES_KW),
         ("exec", "exec:smartcard/1", Algorithm::EXEC),
     ] {
@@ -79,11 +96,25 @@ fn main() {
 
     let ecdsa = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new()).unwrap();
     let ecdsa = SigningPeer::new("pkcs11:5167", SignatureAlgorithm::EcdsaP256, ecdsa.as_ref().to_vec());
-    out("rsa-2048-ecdsa", &vector("RSA-OAEP, origin signed with ECDSA P-256.", &[rsa(KeySize::Rsa2048)], &[], Some(&ecdsa)));
+    out(
+        "rsa-2048-ecdsa",
+        &vector("RSA-OAEP, origin signed with ECDSA P-256.", &[rsa(KeySize::Rsa2048)], &[], Some(&ecdsa)),
+    );
     let Material::Private(pss) = rsa(KeySize::Rsa3072).material else { unreachable!() };
     let pss = SigningPeer::new("pkcs11:5168", SignatureAlgorithm::RsaPss3072, pss);
-    out("rsa-4096-pss", &vector("RSA-OAEP, origin signed with RSA-PSS-3072.", &[rsa(KeySize::Rsa4096)], &[], Some(&pss)));
-    out("file-and-rsa", &vector("A symmetric and an asymmetric root, signed.", &[file(), rsa(KeySize::Rsa2048)], &[], Some(&ecdsa)));
+    out(
+        "rsa-4096-pss",
+        &vector("RSA-OAEP, origin signed with RSA-PSS-3072.", &[rsa(KeySize::Rsa4096)], &[], Some(&pss)),
+    );
+    out(
+        "file-and-rsa",
+        &vector(
+            "A symmetric and an asymmetric root, signed.",
+            &[file(), rsa(KeySize::Rsa2048)],
+            &[],
+            Some(&ecdsa),
+        ),
+    );
 
     let recovery = [age_identity(), age_identity()];
     out("recovery", &vector("One file key and two age recipients.", &[file()], &recovery, None));
@@ -96,9 +127,14 @@ fn plain(description: &str, peers: &[Peer]) -> Vector {
 fn vector(description: &str, peers: &[Peer], recovery: &[Recovery], signer: Option<&SigningPeer>) -> Vector {
     let wraps: Vec<_> = recovery
         .iter()
-        .map(|age| (Fingerprint::of("age-x25519", &age.recipient), move |payload: &[u8]| age_encrypt(&age.recipient, payload)))
+        .map(|age| {
+            (Fingerprint::of("age-x25519", &age.recipient), move |payload: &[u8]| {
+                age_encrypt(&age.recipient, payload)
+            })
+        })
         .collect();
-    let recipients: Vec<Recipient<'_>> = wraps.iter().map(|(f, wrap)| (*f, wrap as &dyn Fn(&[u8]) -> Vec<u8>)).collect();
+    let recipients: Vec<Recipient<'_>> =
+        wraps.iter().map(|(f, wrap)| (*f, wrap as &dyn Fn(&[u8]) -> Vec<u8>)).collect();
     let sample = Sample::with(Suite::One, peers, &recipients, signer);
     // The payload is local KEK ‖ D: the one way to see a local KEK's bytes from outside.
     let local_kek = payload::encode(&sample.kek, &[0; 32])[..32].to_vec();

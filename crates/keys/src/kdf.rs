@@ -23,7 +23,7 @@ pub enum Label {
     /// The one-time key that seals one DEK source.
     Seal,
     /// [`Label::Seal`] of the suite that exists in tests only.
-    #[cfg(any(test, feature = "second-suite"))]
+    #[cfg(test)]
     SealOfSecondSuite,
 }
 
@@ -34,7 +34,7 @@ impl Label {
             Self::KekId => "kek-id",
             Self::RootId => "root-id",
             Self::Seal => "seal",
-            #[cfg(any(test, feature = "second-suite"))]
+            #[cfg(test)]
             Self::SealOfSecondSuite => "second-suite-seal",
         }
     }

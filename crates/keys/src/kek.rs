@@ -118,7 +118,7 @@ impl LocalKek {
     fn seal_key(&self, suite: Suite, annotation: &Digest, random: &[u8]) -> crate::kdf::Key {
         let label = match suite {
             Suite::One => Label::Seal,
-            #[cfg(any(test, feature = "second-suite"))]
+            #[cfg(test)]
             Suite::Two => Label::SealOfSecondSuite,
         };
         let mut context = [0; 32 + RANDOM_LEN];

@@ -98,7 +98,11 @@ impl fmt::Debug for Lineage {
 ///
 /// `file:4f…/` covers `file:4f…/1/ab…` and `file:4f…/2/cd…`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LineagePrefix(String);
+pub struct LineagePrefix {
+    text: String,
+    // Not told by a '/' at the end: a whole lineage may end in an empty field.
+    whole: bool,
+}
 
 impl LineagePrefix {
     /// The prefix of `kind` with these leading fields. A last, partial field is not expressible:
@@ -110,18 +114,17 @@ impl LineagePrefix {
         kind: &str,
         fields: impl IntoIterator<Item = F>,
     ) -> Result<Self, LineageError> {
-        Lineage::new(kind, fields).map(|lineage| Self(lineage.0 + "/"))
+        Lineage::new(kind, fields).map(|lineage| Self { text: lineage.0 + "/", whole: false })
     }
 
     /// The prefix that covers exactly one lineage.
     pub fn exactly(lineage: &Lineage) -> Self {
-        Self(lineage.0.clone())
+        Self { text: lineage.0.clone(), whole: true }
     }
 
     /// The fields of `lineage` after this prefix, or `None` if it is of another key.
     pub fn rest<'a>(&self, lineage: &'a Lineage) -> Option<&'a str> {
-        let rest = lineage.0.strip_prefix(&self.0)?;
-        (rest.is_empty() || self.0.ends_with('/')).then_some(rest)
+        lineage.0.strip_prefix(&self.text).filter(|rest| !self.whole || rest.is_empty())
     }
 }
 
@@ -151,5 +154,8 @@ mod tests {
         assert_eq!(LineagePrefix::exactly(&lineage).rest(&lineage), Some(""));
         let longer: Lineage = "file:4f4f/1/abc".parse().unwrap();
         assert_eq!(LineagePrefix::exactly(&lineage).rest(&longer), None);
+        let (open, inside) = ("exec:a/".parse().unwrap(), "exec:a/1".parse().unwrap());
+        assert_eq!(LineagePrefix::exactly(&open).rest(&inside), None);
+        assert_eq!(LineagePrefix::exactly(&open).rest(&open), Some(""));
     }
 }

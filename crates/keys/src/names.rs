@@ -87,7 +87,7 @@ pub enum Suite {
     /// KBKDF-HMAC-SHA256 and AES-256-GCM.
     One,
     /// Exists in tests only, to show that suites can't be confused.
-    #[cfg(any(test, feature = "second-suite"))]
+    #[cfg(test)]
     Two,
 }
 
@@ -96,7 +96,7 @@ impl Suite {
     pub fn number(self) -> u8 {
         match self {
             Self::One => 1,
-            #[cfg(any(test, feature = "second-suite"))]
+            #[cfg(test)]
             Self::Two => 2,
         }
     }
@@ -105,7 +105,7 @@ impl Suite {
     pub fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::One),
-            #[cfg(any(test, feature = "second-suite"))]
+            #[cfg(test)]
             2 => Some(Self::Two),
             _ => None,
         }

@@ -268,3 +268,62 @@ fn describe(roots: &[(Root, Skipped)]) -> String {
         .collect();
     each.join("; ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Core, Epoch, Suite, WritePolicy};
+
+    /// A record of `suite` whose one wrap nobody can open: enough for what is checked before that.
+    fn record(suite: Suite, kek: &LocalKek) -> Record {
+        let root = Root { lineage: "exec:a".parse().unwrap(), algorithm: Algorithm::EXEC };
+        let cluster = "prod".parse().unwrap();
+        let core = Core {
+            policy: WritePolicy::new(suite, cluster, Epoch(0), vec![root], vec![], None).unwrap(),
+            kek_id: kek.id(),
+            created: 1,
+            writer: "test/1".parse().unwrap(),
+        };
+        Record::new(core, vec![vec![1]], vec![], None).unwrap()
+    }
+
+    #[test]
+    fn a_ciphertext_of_another_suite_than_its_record_is_refused() {
+        let rule = ReadRule {
+            key: LineagePrefix::exactly(&"exec:a".parse().unwrap()),
+            algorithms: [Algorithm::EXEC].into(),
+            min_version: None,
+        };
+        let policy = ReadPolicy {
+            cluster: "prod".parse().unwrap(),
+            also_accept: vec![],
+            rules: vec![rule],
+            origin: OriginPolicy::Signed(vec![]),
+        };
+        let kek = LocalKek::generate();
+        for (of_record, of_ciphertext) in [
+            (Suite::One, Suite::One),
+            (Suite::Two, Suite::Two),
+            (Suite::One, Suite::Two),
+            (Suite::Two, Suite::One),
+        ] {
+            let record = record(of_record, &kek);
+            let value = record.encode();
+            let key_id = record.core().policy.key_id();
+            let ciphertext = kek.seal(of_ciphertext, &sha256(&value), &[5; 32]).unwrap();
+            let sealed = Sealed {
+                ciphertext: &ciphertext,
+                key_id: key_id.as_str(),
+                annotations: &[(RECORD_ANNOTATION, &value)],
+            };
+            let checked = policy.check(&sealed, 0);
+            if of_record == of_ciphertext {
+                assert_eq!(*checked.unwrap().open(&kek, &ciphertext).unwrap(), [5; 32]);
+            } else {
+                let found = of_ciphertext.number();
+                let expected = KekError::Suite { found, record: of_record };
+                assert_eq!(checked.unwrap_err(), Refusal::Ciphertext(expected));
+            }
+        }
+    }
+}

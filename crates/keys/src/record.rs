@@ -191,13 +191,16 @@ impl Record {
                 return Err(RecordError::EmptyWrap);
             }
         }
-        if core.policy.signer().is_some() != origin_signature.is_some() {
+        // An empty signature would be left out of the encoding.
+        let signed = origin_signature.as_ref().is_some_and(|signature| !signature.is_empty());
+        if core.policy.signer().is_some() != signed {
             return Err(RecordError::Signature);
         }
         if let Some(signature) = &origin_signature {
             limit("the origin signature", signature.len(), MAX_SIGNATURE_LEN)?;
         }
         limit("core", core.encode().len(), MAX_CORE_LEN)?;
+        let origin_signature = origin_signature.filter(|signature| !signature.is_empty());
         let record = Self { core, wraps, recovery_wraps, origin_signature };
         limit("record", record.encode().len(), MAX_RECORD_LEN)?;
         Ok(record)
@@ -215,9 +218,8 @@ impl Record {
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         limit("record", bytes.len(), MAX_RECORD_LEN)?;
         let record = generated::Record::decode(bytes).map_err(malformed)?;
-        let signature = Some(record.origin_signature).filter(|signature| !signature.is_empty());
         let core = Core::decode(&record.core)?;
-        let decoded = Self::new(core, record.wraps, record.recovery_wraps, signature)?;
+        let decoded = Self::new(core, record.wraps, record.recovery_wraps, Some(record.origin_signature))?;
         if decoded.encode() != bytes {
             return Err(RecordError::NotCanonical { what: "record" });
         }
