@@ -181,7 +181,7 @@ impl KeyFile {
             return Err(StoreError::NotAFile { path: path() });
         }
         let euid = rustix::process::geteuid().as_raw();
-        if found.uid() != 0 && found.uid() != euid {
+        if !owner_is_accepted(found.uid(), euid) {
             return Err(StoreError::Owner { path: path(), owner: found.uid(), euid });
         }
         let mode = found.mode() & 0o7777;
@@ -203,6 +203,11 @@ impl KeyFile {
             text::parse(&bytes[..length]).map_err(|error| StoreError::Content { path: path(), error })?;
         Ok((keyring, mode & 0o700))
     }
+}
+
+/// Another user could change the file, or leave it open to others, at any time.
+fn owner_is_accepted(owner: u32, euid: u32) -> bool {
+    owner == 0 || owner == euid
 }
 
 /// Where a file is replaced.

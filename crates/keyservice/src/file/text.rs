@@ -83,10 +83,10 @@ pub fn parse(bytes: &[u8]) -> Result<Keyring, KeyFileError> {
         KeyFileError::Malformed { line: u64::try_from(line).unwrap_or(0), column: 1 }
     })?;
     // Before the fields: those of another format are not known.
-    if let Some(found) = text.lines().find_map(|line| line.strip_prefix("apiVersion: ")) {
-        if found != API_VERSION {
-            return Err(KeyFileError::ApiVersion { found: found.chars().take(80).collect() });
-        }
+    if let Some(found) = text.lines().find_map(|line| line.strip_prefix("apiVersion: "))
+        && found != API_VERSION
+    {
+        return Err(KeyFileError::ApiVersion { found: found.chars().take(80).collect() });
     }
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
