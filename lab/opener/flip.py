@@ -54,6 +54,11 @@ def flip(vector: Vector) -> Tally:
     for name, reader in ways:
         if _refusal(reader, vector.request) is not None:
             tally.faults.append(f"{name} does not even open the vector itself")
+        if _refusal(replace(reader, cluster_id="other"), vector.request) is None:
+            tally.faults.append(f"{name} opens it for another cluster")
+        asymmetric = any(key.asymmetric for key in reader.roots)
+        if asymmetric and _refusal(replace(reader, signers=()), vector.request) is None:
+            tally.faults.append(f"{name} opens it without a proof of its origin")
     for what, request in _flips(vector.request):
         tally.flips += 1
         _expect_refusal(tally, ways, request, what)
