@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{kms, manual};
+use crate::{key, kms, manual};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +28,8 @@ pub(crate) struct Cli {
 /// What the command is about.
 #[derive(Subcommand)]
 enum Noun {
+    /// Root keys in files
+    Key(key::Args),
     /// Any KMS v2 plugin, by its socket
     Kms(kms::Args),
     /// Completion of this command line for a shell
@@ -39,6 +41,7 @@ enum Noun {
 impl Noun {
     fn run(self, output: &Output) -> Result<Exit, Failure> {
         match self {
+            Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
             Self::Completion(args) => manual::completion(args),
             Self::Man(args) => manual::pages(args, output),

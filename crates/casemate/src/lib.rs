@@ -9,9 +9,11 @@
 //! * `cli`: the words of the command line. **To add a noun: one variant of `cli::Noun`, one arm of
 //!   `Noun::run`, one module with its `Args` and `run`.**
 //! * `output`: tables, JSON, exit codes, errors
+//! * `key`: root keys in files: new, add-version, activate, list, retire
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe
 //! * `manual`: man pages and shell completion
 mod cli;
+mod key;
 mod kms;
 mod manual;
 mod output;
