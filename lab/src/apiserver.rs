@@ -230,10 +230,43 @@ fn launch(
 
     let mut look = kubectl(dir)?;
     look.args(["get", "--raw", "/readyz"]);
-    process.wait_until("it was ready", || {
+    let mut said = String::new();
+    let ready = process.wait_until("it was ready", || {
         // Connecting first: starting kubectl for nothing would slow the server down.
-        TcpStream::connect((Ipv4Addr::LOCALHOST, port.number())).is_ok()
-            && process::run_checked(&look, b"").is_ok_and(|answer| answer == b"ok")
-    })?;
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port.number())).is_err() {
+            return false;
+        }
+        match process::run_checked(&look, b"") {
+            Ok(answer) => answer == b"ok",
+            Err(error) => {
+                said = failing_checks(&error.to_string());
+                false
+            }
+        }
+    });
+    // Which of its checks fail stands in the answer, not in the log.
+    ready.map_err(|error| error.with_last_answer(&format!("its /readyz: {said}")))?;
     Ok(process)
+}
+
+/// What matters of kubectl's complaint about `/readyz`: it quotes the whole answer, one check a line, on
+/// one line.
+fn failing_checks(complaint: &str) -> String {
+    let failing: Vec<&str> = complaint.split("\\n").filter(|check| check.starts_with("[-]")).collect();
+    if failing.is_empty() {
+        return complaint.to_owned();
+    }
+    failing.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_failing_checks_are_told_of() {
+        let quoted = r#"an error ("[+]ping ok\n[-]kms-providers failed: x\n[-]informer-sync failed: y\nreadyz check failed")"#;
+        assert_eq!(failing_checks(quoted), "[-]kms-providers failed: x, [-]informer-sync failed: y");
+        assert_eq!(failing_checks("Unauthorized"), "Unauthorized");
+    }
 }

@@ -1,9 +1,13 @@
 //! What can go wrong while a lab starts or runs, said so that the reader knows what to do next.
 
-use std::{io, path::PathBuf, process::ExitStatus};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+};
 
 /// Why the lab could not do what it was asked for.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A tool or the Python environment is neither here nor could it be made.
@@ -33,7 +37,8 @@ pub enum Error {
 
     /// A program ended while the lab waited for it.
     #[error(
-        "{program} ended with {status} before {awaited}\n{log_tail}\nits whole log: {}\nwhat to do: {remedy}",
+        "{program} ended with {status} before {awaited}\n{log_tail}\n\
+         the whole log is {}; a run that fails keeps it\nwhat to do: {remedy}",
         log.display()
     )]
     EndedEarly {
@@ -46,14 +51,15 @@ pub enum Error {
         /// Its last lines.
         log_tail: String,
         /// Where its log is.
-        log: PathBuf,
+        log: Box<Path>,
         /// What helps most often.
         remedy: String,
     },
 
     /// A program runs but did not get there within the bounded number of looks.
     #[error(
-        "{program} runs, but not {awaited} after {looks} looks\n{log_tail}\nits whole log: {}\nwhat to do: {remedy}",
+        "{program} runs, but {looks} looks were not enough until {awaited}\n{log_tail}\n\
+         the whole log is {}; a run that fails keeps it\nwhat to do: {remedy}",
         log.display()
     )]
     NotReady {
@@ -66,7 +72,7 @@ pub enum Error {
         /// Its last lines.
         log_tail: String,
         /// Where its log is.
-        log: PathBuf,
+        log: Box<Path>,
         /// What helps most often.
         remedy: String,
     },
@@ -167,9 +173,25 @@ impl Error {
         move |source| Error::File { action, path, source }
     }
 
+    /// Adds what a program that does not get ready answered last.
+    pub(crate) fn with_last_answer(mut self, said: &str) -> Self {
+        if let Error::NotReady { log_tail, .. } = &mut self {
+            log_tail.push('\n');
+            log_tail.push_str(said);
+        }
+        self
+    }
+
     /// Somebody else took the port between our look and the server's start: worth another try
     /// with another port.
     pub(crate) fn is_taken_port(&self) -> bool {
         matches!(self, Error::EndedEarly { log_tail, .. } if log_tail.contains("address already in use"))
+    }
+}
+
+/// As `Display`: what a test's `unwrap` prints is read by people, log lines and all.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn retry_taken_port<T>(mut start: impl FnMut() -> Result<T>) -> Resul
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
+    use std::{os::unix::process::ExitStatusExt as _, path::Path, process::ExitStatus};
 
     use super::*;
 
@@ -75,7 +75,7 @@ mod tests {
             status: ExitStatus::from_raw(256),
             awaited: "it listened".into(),
             log_tail: "listen tcp 127.0.0.1:20000: bind: address already in use".into(),
-            log: "etcd.log".into(),
+            log: Path::new("etcd.log").into(),
             remedy: String::new(),
         }
     }

@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::{Error, Result};
 
 /// How often a program that should get ready is looked at, and the rest between two looks.
-const READY_LOOKS: u32 = 1200;
+const READY_LOOKS: u32 = 600;
 /// The same for one that should end.
 const END_LOOKS: u32 = 600;
 const REST: Duration = Duration::from_millis(50);
@@ -121,9 +121,10 @@ impl Process {
     }
 
     /// Looks at `ready` again and again until it is true. A program that ends meanwhile, or that
-    /// does not get there within a minute or so, is an error that shows its last log lines.
+    /// does not get there in 600 looks (half a minute and more), is an error that shows its last log lines.
     ///
-    /// `awaited` completes the sentence "it ended before …", as in "its socket was there".
+    /// `awaited` completes the sentences "it ended before …" and "not enough until …", as in "its
+    /// socket was there".
     pub fn wait_until(&self, awaited: &str, mut ready: impl FnMut() -> bool) -> Result<()> {
         for _ in 0..READY_LOOKS {
             let is_ready = ready();
@@ -135,7 +136,7 @@ impl Process {
                     status,
                     awaited: awaited.to_owned(),
                     log_tail: self.log_tail(TAIL_LINES),
-                    log: self.0.log.clone(),
+                    log: self.0.log.as_path().into(),
                     remedy: remedy(&self.log_tail(TAIL_LINES)).to_owned(),
                 });
             }
@@ -149,7 +150,7 @@ impl Process {
             awaited: awaited.to_owned(),
             looks: READY_LOOKS,
             log_tail: self.log_tail(TAIL_LINES),
-            log: self.0.log.clone(),
+            log: self.0.log.as_path().into(),
             remedy: remedy(&self.log_tail(TAIL_LINES)).to_owned(),
         })
     }

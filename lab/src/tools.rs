@@ -6,9 +6,7 @@
 mod build;
 
 use std::{
-    env,
-    ffi::OsString,
-    fmt,
+    env, fmt,
     path::{Path, PathBuf},
     process::Command,
     sync::{Mutex, PoisonError},
@@ -103,7 +101,7 @@ impl Tool {
     /// Looks in `KUBEBUILDER_ASSETS` and on `PATH`.
     fn installed(self) -> Option<PathBuf> {
         let assets = env::var_os("KUBEBUILDER_ASSETS").into_iter();
-        let path = env::var_os("PATH").unwrap_or_else(OsString::new);
+        let path = env::var_os("PATH").unwrap_or_default();
         assets
             .map(PathBuf::from)
             .chain(env::split_paths(&path))

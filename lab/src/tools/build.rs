@@ -22,50 +22,41 @@ const PROGRESS: Duration = Duration::from_secs(5);
 /// The tool's path in the cache, after building it if it is not there.
 pub(super) fn cached(tool: Tool) -> Result<PathBuf> {
     let home = cache::cache_dir()?.join("tools").join(tool.name()).join(tool.version());
-    let program = home.join(tool.name());
-    // Programs get there by a rename only, so one that is there is whole.
-    if program.is_file() {
-        return Ok(program);
-    }
-    let _lock = cache::lock(&home, &tool.to_string())?;
-    if !program.is_file() {
-        build(tool, &home, &program)?;
-    }
-    Ok(program)
+    cache::made_once(&home, tool.name(), &tool.to_string(), |partial| {
+        say(&format!(
+            "building {tool} with Go: {}, once; it is kept in {}",
+            tool.build_time(),
+            home.display()
+        ));
+        let source = home.join("source");
+        fs::create_dir_all(&source).map_err(Error::file("make", &source))?;
+        for (name, text) in ["go.mod", "go.sum"].iter().zip(tool.module().files) {
+            let path = source.join(name);
+            fs::write(&path, text).map_err(Error::file("write", path))?;
+        }
+        build(tool, &go_build(tool, &source, partial), &source.join("build.log"))?;
+        fs::remove_dir_all(&source).map_err(Error::file("remove", source))
+    })
 }
 
-fn build(tool: Tool, home: &Path, program: &Path) -> Result<()> {
-    say(&format!("building {tool} with Go: {}, once; it is kept in {}", tool.build_time(), home.display()));
-    let source = home.join("source");
-    fs::create_dir_all(&source).map_err(Error::file("make", &source))?;
-    for (name, text) in ["go.mod", "go.sum"].iter().zip(tool.module().files) {
-        let path = source.join(name);
-        fs::write(&path, text).map_err(Error::file("write", path))?;
-    }
-    let partial = home.join(format!("{}.partial", tool.name()));
-    let log = home.join("build.log");
-    let command = go_build(tool, &source, &partial);
-
+/// Runs `command` with a line of progress every few seconds.
+fn build(tool: Tool, command: &Command, log: &Path) -> Result<()> {
     let started = Instant::now();
-    let status = watch(tool, &command, &log)?;
-    if !status.success() {
-        return Err(Error::Build {
-            tool: tool.to_string(),
-            command: process::as_typed(&command),
-            status,
-            log_tail: process::file_tail(&log),
-            remedy: format!(
-                "{}; or set KUBEBUILDER_ASSETS to a folder that holds exactly this version",
-                remedy(status, &log)
-            ),
-        });
+    let status = watch(tool, command, log)?;
+    if status.success() {
+        say(&format!("{tool} is built ({})", spoken(started.elapsed())));
+        return Ok(());
     }
-    fs::rename(&partial, program).map_err(Error::file("rename", partial))?;
-    for done in [fs::remove_dir_all(&source), fs::remove_file(&log)] {
-        done.map_err(Error::file("clear", home))?;
-    }
-    say(&format!("{tool} is built ({})", spoken(started.elapsed())));
-    Ok(())
+    Err(Error::Build {
+        tool: tool.to_string(),
+        command: process::as_typed(command),
+        status,
+        log_tail: process::file_tail(log),
+        remedy: format!(
+            "{}; or set KUBEBUILDER_ASSETS to a folder that holds exactly this version",
+            remedy(status, log)
+        ),
+    })
 }
 
 fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
@@ -91,8 +82,7 @@ fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
     command
 }
 
-/// Runs the build, with `go build -v`'s package names going to `log` and a line of progress every
-/// few seconds.
+/// Waits for the end of the build. `go build -v` names each package, which `log` gets.
 fn watch(tool: Tool, command: &Command, log: &Path) -> Result<ExitStatus> {
     let sink = File::create(log).map_err(Error::file("make", log))?;
     let mut tied = process::tied_to_us(command);
@@ -150,7 +140,36 @@ fn spoken(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tempfile::TempDir;
+
     use super::*;
+
+    fn fails(program: &str, args: &[&str]) -> String {
+        let dir = TempDir::new().unwrap();
+        let mut command = Command::new(program);
+        command.args(args);
+        let built = build(Tool::Etcd, &command, &dir.path().join("build.log"));
+        built.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_failing_build_names_the_tool_its_last_lines_and_the_remedy() {
+        let script = "echo first >&2; echo write: no space left on device >&2; exit 7";
+        let error = fails("sh", &["-c", script]);
+        let named = format!("{} could not be built: `sh -c", Tool::Etcd);
+        assert!(error.starts_with(&named), "{error}");
+        let said = "exit status: 7\nfirst\nwrite: no space left on device\nwhat to do: make about";
+        assert!(error.contains(said), "{error}");
+        assert!(error.contains("KUBEBUILDER_ASSETS"), "{error}");
+    }
+
+    #[test]
+    fn without_go_it_says_so() {
+        let error = fails("no-such-go", &["build"]);
+        assert!(error.contains("what to do: install Go 1.26"), "{error}");
+    }
 
     #[test]
     fn a_kubernetes_build_is_told_its_version() {
