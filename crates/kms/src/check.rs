@@ -1,0 +1,102 @@
+//! Everything that can be validated without serving.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use casemate_keys::{Epoch, Suite, WritePolicy};
+use casemate_keyservice::RootKey;
+use rustix::fs::{Access, access};
+use serde::Serialize;
+
+use crate::config::{Config, ProviderConfig};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Which provider.
+    pub provider: String,
+    /// What was looked at.
+    pub subject: String,
+    /// Whether it will do.
+    pub good: bool,
+    /// What was found; if it will not do, what to do.
+    pub detail: String,
+}
+
+/// Looks at folders, key files and key ids of a configuration. Changes nothing.
+pub async fn check(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for provider in &config.providers {
+        let mut add = |subject: &str, outcome: Result<String, String>| {
+            let (good, detail) = outcome.map_or_else(|detail| (false, detail), |detail| (true, detail));
+            let (provider, subject) = (provider.name.to_string(), subject.to_owned());
+            findings.push(Finding { provider, subject, good, detail });
+        };
+        let socket = provider.endpoint.path();
+        add(
+            "endpoint",
+            writable(socket.parent().unwrap_or(Path::new("/")), "make it, or correct its permissions"),
+        );
+        add("stateDirectory", state_directory(&config.state_directory));
+
+        let mut roots = Vec::new();
+        for (key, observed) in provider.root_keys.iter().zip(provider.write_keys()) {
+            let observed = ask(&*observed).await;
+            add(
+                &format!("rootKeys {}", key.name),
+                observed.as_ref().map(|root| format!("writes as {}", root.lineage)).map_err(String::clone),
+            );
+            roots.extend(observed);
+        }
+        for (key, observed) in provider.read_keys.iter().zip(provider.read_only_keys()) {
+            add(&format!("readKeys {}", key.name), ask(&*observed).await.map(|_| "can be read".to_owned()));
+        }
+        if roots.len() == provider.root_keys.len() {
+            add("key id", key_id(config, provider, roots));
+        }
+    }
+    findings
+}
+
+fn key_id(
+    config: &Config,
+    provider: &ProviderConfig,
+    roots: Vec<casemate_keys::Root>,
+) -> Result<String, String> {
+    let cluster = config.cluster_id.0.clone();
+    WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, Vec::new(), None)
+        .map(|policy| format!("new data is written under {}", policy.key_id()))
+        .map_err(|error| error.to_string())
+}
+
+async fn ask(key: &dyn RootKey) -> Result<casemate_keys::Root, String> {
+    match tokio::time::timeout(DEADLINE, key.observe()).await {
+        Ok(Ok(root)) => Ok(root),
+        Ok(Err(failure)) => Err(failure.to_string()),
+        Err(_) => {
+            Err(format!("no answer within {} s; check the key service and the way to it", DEADLINE.as_secs()))
+        }
+    }
+}
+
+/// The state directory is made at the first start: then its nearest parent counts.
+fn state_directory(path: &Path) -> Result<String, String> {
+    let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    writable(existing, "correct its permissions")
+}
+
+fn writable(folder: &Path, remedy: &str) -> Result<String, String> {
+    let shown = folder.display();
+    match fs::metadata(folder) {
+        Err(error) => Err(format!("folder {shown}: {error}; {remedy}")),
+        Ok(found) if !found.is_dir() => Err(format!("{shown} is no folder; move it away")),
+        Ok(_) => match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+            Ok(()) => Ok(format!("folder {shown} can be written")),
+            Err(error) => Err(format!("folder {shown} can't be written: {error}; {remedy}")),
+        },
+    }
+}

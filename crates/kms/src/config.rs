@@ -1,0 +1,475 @@
+//! The configuration: one YAML file, parsed once into final types.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use casemate_keys::origin::OriginPolicy;
+use casemate_keys::{AcceptedCluster, Algorithm, ClusterId, ReadPolicy, ReadRule};
+use casemate_keyservice::RootKey;
+use casemate_keyservice::file::{FileKey, FileKeyId, Selection};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+mod error;
+mod parsed;
+
+pub use error::ConfigError;
+pub use parsed::Parsed;
+
+/// The accepted `apiVersion`.
+pub const API_VERSION: &str = "casemate.dev/v1alpha1";
+/// The accepted `kind`.
+pub const KIND: &str = "KmsConfiguration";
+/// The largest file that is read.
+const MAX_LEN: u64 = 1024 * 1024;
+
+/// The whole file.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// `casemate.dev/v1alpha1`.
+    pub api_version: Parsed<ApiVersion>,
+    /// `KmsConfiguration`.
+    pub kind: Parsed<Kind>,
+    /// The name of the cluster, the same on all its nodes. Data of another cluster is refused.
+    #[schemars(with = "String")]
+    pub cluster_id: Parsed<ClusterId>,
+    /// Folder for what outlives a restart: the current record and the ledger of each provider. Neither is secret.
+    #[serde(default = "default_state_directory")]
+    pub state_directory: PathBuf,
+    /// KMS providers to serve, each on its own socket.
+    #[serde(deserialize_with = "at_least_one")]
+    #[schemars(length(min = 1))]
+    pub providers: Vec<ProviderConfig>,
+}
+
+/// One provider: one socket, one key id at a time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProviderConfig {
+    /// Its name in logs and in the state directory; best the one in the EncryptionConfiguration.
+    pub name: Parsed<Name>,
+    /// Where kube-apiserver connects: `unix:///path/to.sock`, as in the EncryptionConfiguration.
+    pub endpoint: Parsed<Endpoint>,
+    /// Permissions of the socket, octal in quotes; `"0600"` if left out.
+    #[serde(default)]
+    pub socket_mode: Parsed<Mode>,
+    /// Raised, on all nodes, to make a used write policy a new one or to force new data keys.
+    #[serde(default)]
+    pub epoch: u64,
+    /// Root keys that new data is wrapped under: all of them, each alone opens it.
+    #[serde(deserialize_with = "at_least_one")]
+    #[schemars(length(min = 1, max = 4))]
+    pub root_keys: Vec<WriteKeyConfig>,
+    /// Root keys that are only read with.
+    #[serde(default)]
+    pub read_keys: Vec<ReadKeyConfig>,
+    /// Other clusters whose data is read until a date, for moving.
+    #[serde(default)]
+    pub also_accept: Vec<AlsoAccept>,
+}
+
+/// A root key to write with. All its versions are read.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WriteKeyConfig {
+    /// For logs and errors.
+    pub name: Parsed<Name>,
+    /// Which version writes: `latest` (the one that the key service calls current) or a number.
+    #[serde(default)]
+    pub version: VersionSelection,
+    /// Versions below this are not read, for example after a leak.
+    pub min_read_version: Option<u64>,
+    /// The key is in a file.
+    pub file: FileConfig,
+}
+
+/// A root key to read with.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReadKeyConfig {
+    /// For logs and errors.
+    pub name: Parsed<Name>,
+    /// Versions below this are not read, for example after a leak.
+    pub min_read_version: Option<u64>,
+    /// The key is in a file.
+    pub file: FileConfig,
+}
+
+/// A key file (`casemate key new`).
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FileConfig {
+    /// Where it is delivered to. Absolute.
+    pub path: Parsed<AbsolutePath>,
+    /// Its id, as `casemate key new` and `casemate key list` print it. A file with another id is refused.
+    #[schemars(with = "String")]
+    pub id: Parsed<FileKeyId>,
+}
+
+/// Another cluster whose data is read.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AlsoAccept {
+    /// Its name.
+    #[schemars(with = "String")]
+    pub cluster_id: Parsed<ClusterId>,
+    /// Until when, RFC 3339.
+    #[schemars(with = "String")]
+    pub until: Parsed<jiff::Timestamp>,
+}
+
+/// Which version of a root key writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VersionSelection {
+    /// What the key service calls current.
+    #[default]
+    Latest,
+    /// This one.
+    Pinned(u32),
+}
+
+impl Config {
+    /// Reads and parses the file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with file, line, what was found and what is accepted.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+        let length = std::fs::metadata(path).map_err(unreadable)?.len();
+        if length > MAX_LEN {
+            return Err(ConfigError::TooLarge { path: path.to_owned(), length });
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Self::parse(&text, path)
+    }
+
+    /// Parses the text of a configuration; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! {
+                max_anchors: 0,
+                max_aliases: 0,
+                max_depth: 16,
+                max_documents: 1,
+                max_nodes: 10_000,
+                max_total_scalar_bytes: MAX_LEN as usize,
+            },
+            with_snippet: false,
+        };
+        let config: Self = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| ConfigError::of_yaml(path, text, &error))?;
+        config.check(path)?;
+        Ok(config)
+    }
+
+    fn check(&self, path: &Path) -> Result<(), ConfigError> {
+        let twice = |what, name: String| ConfigError::Twice { path: path.to_owned(), what, name };
+        if !self.state_directory.is_absolute() {
+            let found = self.state_directory.display().to_string();
+            return Err(ConfigError::RelativeStateDirectory { path: path.to_owned(), found });
+        }
+        for (index, provider) in self.providers.iter().enumerate() {
+            let earlier = &self.providers[..index];
+            if earlier.iter().any(|other| other.name == provider.name) {
+                return Err(twice("provider", provider.name.to_string()));
+            }
+            if earlier.iter().any(|other| other.endpoint == provider.endpoint) {
+                return Err(twice("endpoint", provider.endpoint.to_string()));
+            }
+            if provider.root_keys.len() > casemate_keys::MAX_WRAPS_OF_A_KIND {
+                let (name, found) = (provider.name.to_string(), provider.root_keys.len());
+                return Err(ConfigError::TooManyRootKeys { path: path.to_owned(), provider: name, found });
+            }
+            let mut ids = Vec::new();
+            let write = provider.root_keys.iter().map(|key| &key.file.id);
+            for id in write.chain(provider.read_keys.iter().map(|key| &key.file.id)) {
+                if ids.contains(&id) {
+                    return Err(twice("key id", id.to_string()));
+                }
+                ids.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The JSON Schema of the file, for editors and CI.
+    pub fn schema() -> Schema {
+        schemars::schema_for!(Self)
+    }
+}
+
+impl ProviderConfig {
+    /// The root keys that write, in the file's order.
+    pub fn write_keys(&self) -> Vec<Box<dyn RootKey>> {
+        self.root_keys.iter().map(|key| key.file.key(key.version.into())).collect()
+    }
+
+    /// The root keys that only read, in the file's order.
+    pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
+        self.read_keys.iter().map(|key| key.file.key(Selection::Latest)).collect()
+    }
+
+    /// What may be read of data of `cluster` and of those in `alsoAccept`.
+    pub fn read_policy(&self, cluster: &ClusterId) -> ReadPolicy {
+        let rule = |file: &FileConfig, min_version| ReadRule {
+            key: file.id.prefix(),
+            algorithms: [Algorithm::FILE_AES256_GCM].into(),
+            min_version,
+        };
+        let write = self.root_keys.iter().map(|key| rule(&key.file, key.min_read_version));
+        let read = self.read_keys.iter().map(|key| rule(&key.file, key.min_read_version));
+        let also_accept = self.also_accept.iter().map(|other| AcceptedCluster {
+            cluster: other.cluster_id.0.clone(),
+            until: u64::try_from(other.until.0.as_second()).unwrap_or(0),
+        });
+        ReadPolicy {
+            cluster: cluster.clone(),
+            also_accept: also_accept.collect(),
+            rules: write.chain(read).collect(),
+            origin: OriginPolicy::Signed(Vec::new()),
+        }
+    }
+}
+
+impl FileConfig {
+    fn key(&self, selection: Selection) -> Box<dyn RootKey> {
+        Box::new(FileKey::new(&self.path.0.0, self.id.0, selection))
+    }
+}
+
+impl From<VersionSelection> for Selection {
+    fn from(version: VersionSelection) -> Self {
+        match version {
+            VersionSelection::Latest => Self::Latest,
+            VersionSelection::Pinned(number) => Self::Pinned(number),
+        }
+    }
+}
+
+fn default_state_directory() -> PathBuf {
+    PathBuf::from("/var/lib/casemate-kms")
+}
+
+fn at_least_one<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let items = Vec::deserialize(deserializer)?;
+    if items.is_empty() {
+        Err(D::Error::custom("the list is empty; at least one item is needed"))
+    } else {
+        Ok(items)
+    }
+}
+
+impl<'de> Deserialize<'de> for VersionSelection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = VersionSelection;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`latest` or the number of a version, from 1")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<VersionSelection, E> {
+                let pinned = u32::try_from(number).ok().filter(|number| *number > 0);
+                pinned
+                    .map(VersionSelection::Pinned)
+                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<VersionSelection, E> {
+                match text {
+                    "latest" => Ok(VersionSelection::Latest),
+                    "label" => Err(E::custom(
+                        "a key file has no labels; use `latest` (the version that `casemate key activate` activated) or a number",
+                    )),
+                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for VersionSelection {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "VersionSelection".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "oneOf": [{"const": "latest"}, {"type": "integer", "minimum": 1, "maximum": u32::MAX}]
+        })
+    }
+}
+
+macro_rules! constant {
+    ($name:ident $text:expr) => {
+        #[doc = concat!("The one accepted value.")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name;
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                if text == $text { Ok(Self) } else { Err(format!("found {text:?}; accepted is {:?}", $text)) }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($text)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                schemars::json_schema!({"const": $text})
+            }
+        }
+    };
+}
+constant!(ApiVersion API_VERSION);
+constant!(Kind KIND);
+
+/// A name for people: DNS label, so that it is also a safe folder name.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub struct Name(String);
+
+impl Name {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let inner = text.bytes().all(|b| word(b) || b == b'-');
+        let edges = text.bytes().next().is_some_and(word) && text.bytes().last().is_some_and(word);
+        if inner && edges && text.len() <= 63 {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!(
+                "found {text:?}; a name has 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends"
+            ))
+        }
+    }
+}
+
+/// A `unix://` endpoint with an absolute path.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub struct Endpoint(String);
+
+impl Endpoint {
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // sun_path of Linux has 108 bytes, one for the end, and the daemon binds in a folder beside it first.
+        const LONGEST: usize = 80;
+        let Some(path) = text.strip_prefix("unix://") else {
+            return Err(format!("found {text:?}; an endpoint is unix:// and an absolute path"));
+        };
+        if path.starts_with("/@") {
+            return Err(format!(
+                "found {text:?}; abstract sockets are not served yet, use unix:// and an absolute path"
+            ));
+        }
+        if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+            return Err(format!("found {text:?}; an endpoint is unix:// and the absolute path of a file"));
+        }
+        if path.len() > LONGEST {
+            return Err(format!("the path has {} bytes; sockets have at most {LONGEST}", path.len()));
+        }
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unix://{}", self.0)
+    }
+}
+
+/// File permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self(0o600)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match u32::from_str_radix(text, 8) {
+            Ok(mode) if text.starts_with('0') && mode <= 0o777 && mode & 0o007 == 0 => Ok(Self(mode)),
+            Ok(mode) if text.starts_with('0') && mode <= 0o777 => Err(format!(
+                "{text:?} lets everybody on the host encrypt and decrypt; the last digit must be 0, as in \"0660\""
+            )),
+            _ => Err(format!("found {text:?}; a mode is octal in quotes, such as \"0600\" or \"0660\"")),
+        }
+    }
+}
+
+impl JsonSchema for Mode {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Mode".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^0[0-7]?[0-7]0$"})
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+/// An absolute path.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+pub struct AbsolutePath(pub PathBuf);
+
+impl FromStr for AbsolutePath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if Path::new(text).is_absolute() {
+            Ok(Self(text.into()))
+        } else {
+            Err(format!("found {text:?}; the path must be absolute"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

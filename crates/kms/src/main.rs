@@ -1,0 +1,157 @@
+//! `casemate-kms`: serve, check, version, schema.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use casemate_keys::KeyId;
+use casemate_kms::check::check;
+use casemate_kms::config::{API_VERSION, Config};
+use casemate_kms::serve::serve;
+use clap::{Parser, Subcommand, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// KMS v2 plugin of Kubernetes: encrypts with a local key that root keys of your choice wrap.
+#[derive(Parser)]
+#[command(name = "casemate-kms", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 a finding or failure, 2 usage or configuration.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve all providers of the configuration until SIGTERM or SIGINT
+    Serve {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Let this key id write again although another one was active since
+        #[arg(long, value_name = "KEY-ID")]
+        accept_reuse: Option<KeyId>,
+        /// How log lines look
+        #[arg(long, value_enum, default_value_t)]
+        log: LogForm,
+    },
+    /// Validate the configuration and all it names, without serving
+    Check {
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Print the JSON Schema of the configuration
+    Schema,
+    /// Print version and formats
+    Version,
+}
+
+#[derive(clap::Args)]
+struct ConfigFile {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/casemate-kms/config.yaml")]
+    config: PathBuf,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum LogForm {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Output {
+    #[default]
+    Table,
+    Json,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Serve { config, accept_reuse, log } => {
+            start_log(log);
+            with_config(&config, |config| run(config, accept_reuse))
+        }
+        Command::Check { config, output } => with_config(&config, |config| report(config, output)),
+        Command::Schema => {
+            println!("{:#}", Config::schema().as_value());
+            ExitCode::SUCCESS
+        }
+        Command::Version => {
+            println!("casemate-kms {}", env!("CARGO_PKG_VERSION"));
+            println!("configuration {API_VERSION}, KMS v2, record format 1");
+            println!("key services: file");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn with_config(file: &ConfigFile, then: impl FnOnce(&Config) -> ExitCode) -> ExitCode {
+    match Config::load(&file.config) {
+        Ok(config) => then(&config),
+        Err(error) => {
+            eprintln!("casemate-kms: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(config: &Config, accept_reuse: Option<KeyId>) -> ExitCode {
+    let served = runtime(|| async {
+        let stop = CancellationToken::new();
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let asked = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            tracing::info!("stopping: calls in flight are finished");
+            asked.cancel();
+        });
+        anyhow::Ok(serve(config, accept_reuse, stop).await?)
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn report(config: &Config, output: Output) -> ExitCode {
+    let findings = match runtime(|| async { anyhow::Ok(check(config).await) }) {
+        Ok(findings) => findings,
+        Err(error) => {
+            eprintln!("casemate-kms: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match output {
+        Output::Json => println!("{}", serde_json::json!({"findings": findings})),
+        Output::Table => {
+            for finding in &findings {
+                let verdict = if finding.good { "ok  " } else { "FAIL" };
+                println!("{verdict}  {}  {}: {}", finding.provider, finding.subject, finding.detail);
+            }
+        }
+    }
+    if findings.iter().all(|finding| finding.good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn runtime<T, F: Future<Output = anyhow::Result<T>>>(work: impl FnOnce() -> F) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work())
+}
+
+fn start_log(form: LogForm) {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("CASEMATE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match form {
+        LogForm::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogForm::Json => log.json().init(),
+    }
+}

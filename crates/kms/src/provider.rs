@@ -1,0 +1,322 @@
+//! One provider: answers KMS v2 from one atomic state, and knows nothing of gRPC.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use casemate_keys::{
+    ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Sealed, WritePolicy,
+    Writer as Program,
+};
+use casemate_keyservice::{Failure, RootKey};
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+mod kek;
+mod observer;
+mod opened;
+mod store;
+
+pub use kek::{Keyholder, WriteKek};
+pub use observer::{OBSERVE_EVERY, Observer};
+pub use opened::{OpenError, OpenedCounts, OpenedKeks};
+pub use store::{Store, StoreError};
+
+/// How long an Encrypt on the same connection keeps to the key id of a Status: kube-apiserver compares the
+/// two, and a switch in between would turn it red.
+pub const STATUS_HOLDS: Duration = Duration::from_secs(10);
+/// A local KEK older than this is replaced at the next Encrypt: hygiene, no bound on exposure.
+pub const MAX_KEK_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
+/// How long an Encrypt waits for a replacement before it goes on with the old local KEK.
+const RENEWAL_WAIT: Duration = Duration::from_secs(1);
+
+/// Seconds since 1970, from whatever clock the provider was given.
+pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What the provider is configured to be.
+pub struct Settings {
+    /// For logs and errors.
+    pub name: String,
+    /// The configured cluster.
+    pub cluster: ClusterId,
+    /// The configured epoch.
+    pub epoch: Epoch,
+    /// Root keys to write with, in the configuration's order.
+    pub write_keys: Vec<Arc<dyn RootKey>>,
+    /// Root keys to read with only.
+    pub read_only_keys: Vec<Arc<dyn RootKey>>,
+    /// What may be read.
+    pub read_policy: ReadPolicy,
+    /// What records say of who wrote them.
+    pub program: Program,
+    /// The clock of records.
+    pub clock: WallClock,
+}
+
+/// Answers Status, Encrypt and Decrypt. Cheap to share; every method may be called at any time.
+pub struct Provider {
+    settings: Settings,
+    store: Store,
+    keyholder: Arc<Keyholder>,
+    opened: OpenedKeks,
+    standing: ArcSwap<Standing>,
+    renewal: tokio::sync::Mutex<()>,
+    counts: Counts,
+}
+
+/// The one atomic state that Status and Encrypt read.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// This writes.
+    Writing(Arc<WriteKek>),
+    /// Nothing is written; why, and what to do.
+    Refusing(String),
+}
+
+/// What one connection was told last.
+#[derive(Default)]
+pub struct Told(std::sync::Mutex<Option<(Arc<WriteKek>, Instant)>>);
+
+/// A sealed DEK source with what has to be stored beside it.
+#[derive(Clone, Debug)]
+pub struct Encrypted {
+    /// The ciphertext.
+    pub ciphertext: Vec<u8>,
+    /// What it was written under.
+    pub kek: Arc<WriteKek>,
+}
+
+/// What was done, counted since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Encrypts that succeeded.
+    pub encrypted: AtomicU64,
+    /// Decrypts that succeeded.
+    pub decrypted: AtomicU64,
+    /// Decrypts that were refused without asking a key service.
+    pub refused: AtomicU64,
+}
+
+/// Why a call was not served. The text names the key, the cause and the remedy, never a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing may be written now.
+    #[error("provider {provider} does not write now: {reason}")]
+    NotWriting {
+        /// Which provider.
+        provider: String,
+        /// Cause and remedy.
+        reason: String,
+    },
+    /// The request itself can't be served.
+    #[error("{0}")]
+    Invalid(#[from] KekError),
+    /// Refused before any key service or cache was asked.
+    #[error("key id {key_id}: {refusal}")]
+    Refused {
+        /// The key id of the request, shortened.
+        key_id: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// No root key opened the record.
+    #[error("key id {key_id}: {source}")]
+    NotOpened {
+        /// The key id of the request.
+        key_id: KeyId,
+        /// Why, root by root where that is no secret.
+        source: OpenError,
+    },
+    /// The record opened, the ciphertext did not.
+    #[error("key id {key_id}: {source}")]
+    Damaged {
+        /// The key id of the request.
+        key_id: KeyId,
+        /// What is known.
+        source: KekError,
+    },
+}
+
+impl Provider {
+    /// A provider that keeps what outlives a restart in `store`. It writes nothing until an [`Observer`] runs.
+    pub fn new(settings: Settings, store: Store) -> Self {
+        let keyholder = Arc::new(Keyholder::new(
+            settings.write_keys.iter().chain(&settings.read_only_keys).cloned().collect(),
+            settings.program.clone(),
+            settings.clock.clone(),
+        ));
+        let starting = Standing::Refusing("it is starting; ask again in a moment".into());
+        Self {
+            settings,
+            store,
+            keyholder,
+            opened: OpenedKeks::new(),
+            standing: ArcSwap::from_pointee(starting),
+            renewal: tokio::sync::Mutex::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The configured name.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// What the next Encrypt writes under. Never waits.
+    ///
+    /// # Errors
+    /// [`Error::NotWriting`]: Status must not name a key id under which Encrypt would not write.
+    pub fn status(&self, told: &Told) -> Result<KeyId, Error> {
+        match &**self.standing.load() {
+            Standing::Writing(kek) => {
+                told.remember(kek);
+                Ok(kek.key_id().clone())
+            }
+            Standing::Refusing(reason) => Err(self.not_writing(reason)),
+        }
+    }
+
+    /// Seals a DEK source: under what the connection was told less than [`STATUS_HOLDS`] ago, else under what
+    /// is active.
+    ///
+    /// # Errors
+    /// [`Error::NotWriting`], or [`Error::Invalid`] for a length that no DEK source has.
+    pub async fn encrypt(&self, dek_source: &[u8], told: &Told) -> Result<Encrypted, Error> {
+        let active = match &**self.standing.load() {
+            Standing::Writing(kek) => kek.clone(),
+            Standing::Refusing(reason) => return Err(self.not_writing(reason)),
+        };
+        let kek = match told.recently() {
+            Some(kek) if kek.key_id() != active.key_id() => kek,
+            _ => self.fresh(active).await,
+        };
+        let ciphertext = kek.seal(dek_source)?;
+        self.counts.encrypted.fetch_add(1, Ordering::Relaxed);
+        Ok(Encrypted { ciphertext, kek })
+    }
+
+    /// Opens what any node of the cluster sealed, asking a key service only for a local KEK not seen before.
+    ///
+    /// # Errors
+    /// All but [`Error::NotWriting`].
+    pub async fn decrypt(&self, sealed: &Sealed<'_>) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let now = (self.settings.clock)();
+        let readable = self.settings.read_policy.check(sealed, now).map_err(|refusal| {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            Error::Refused { key_id: sealed.key_id.chars().take(100).collect(), refusal }
+        })?;
+        let readable = Arc::new(readable);
+        let key_id = || readable.record().core().policy.key_id();
+        let kek = self
+            .opened
+            .get_or_open(&self.keyholder, &readable)
+            .await
+            .map_err(|source| Error::NotOpened { key_id: key_id(), source })?;
+        let plaintext = readable
+            .open(&kek, sealed.ciphertext)
+            .map_err(|source| Error::Damaged { key_id: key_id(), source })?;
+        self.counts.decrypted.fetch_add(1, Ordering::Relaxed);
+        Ok(plaintext)
+    }
+
+    /// What the cache of opened local KEKs did since the start.
+    pub fn opened_counts(&self) -> OpenedCounts {
+        self.opened.counts()
+    }
+
+    /// What was served since the start.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The active local KEK, replaced if it is too old. While its root keys can't be asked, it serves on.
+    async fn fresh(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
+        let age = (self.settings.clock)().saturating_sub(kek.record().core().created);
+        if age <= MAX_KEK_AGE.as_secs() {
+            return kek;
+        }
+        // One replaces it; whoever comes meanwhile goes on with the old one.
+        let Ok(_turn) = self.renewal.try_lock() else { return kek };
+        let renewed = tokio::time::timeout(RENEWAL_WAIT, self.new_kek(&kek.record().core().policy)).await;
+        match renewed {
+            Ok(Ok(new)) => {
+                let replaced = self.standing.rcu(|standing| match &**standing {
+                    Standing::Writing(current) if Arc::ptr_eq(current, &kek) => {
+                        Arc::new(Standing::Writing(new.clone()))
+                    }
+                    _ => standing.clone(),
+                });
+                match &*replaced {
+                    Standing::Writing(current) if Arc::ptr_eq(current, &kek) => new,
+                    _ => kek,
+                }
+            }
+            Ok(Err(problem)) => {
+                tracing::warn!(provider = %self.name(), %problem, "the local KEK is due for replacement and serves on");
+                kek
+            }
+            Err(_) => kek,
+        }
+    }
+
+    /// Makes a local KEK under `policy` and keeps its record, so that a restart finds it.
+    async fn new_kek(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
+        let kek = Arc::new(self.keyholder.make(policy).await?);
+        let (store, record) = (self.store.clone(), kek.annotation().to_vec());
+        tokio::task::spawn_blocking(move || store.save_record(&record))
+            .await
+            .map_err(|_| KekProblem::Stopped)??;
+        self.opened.insert(*kek.digest(), kek.local_kek().clone());
+        Ok(kek)
+    }
+
+    fn not_writing(&self, reason: &str) -> Error {
+        Error::NotWriting { provider: self.name().to_owned(), reason: reason.to_owned() }
+    }
+}
+
+/// Why there is no local KEK to write with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KekProblem {
+    /// A root key failed.
+    #[error(transparent)]
+    Root(#[from] Failure),
+    /// The record could not be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The program is stopping.
+    #[error("the program is stopping")]
+    Stopped,
+}
+
+impl Told {
+    fn remember(&self, kek: &Arc<WriteKek>) {
+        if let Ok(mut told) = self.0.lock() {
+            *told = Some((kek.clone(), Instant::now()));
+        }
+    }
+
+    fn recently(&self) -> Option<Arc<WriteKek>> {
+        let told = self.0.lock().ok()?;
+        told.as_ref().filter(|(_, at)| at.elapsed() < STATUS_HOLDS).map(|(kek, _)| kek.clone())
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider").field("name", &self.settings.name).finish_non_exhaustive()
+    }
+}
+
+/// The root key that covers `root`, if one is configured.
+fn root_key<'a>(keys: &'a [Arc<dyn RootKey>], root: &casemate_keys::Root) -> Option<&'a Arc<dyn RootKey>> {
+    keys.iter().find(|key| key.prefix().rest(&root.lineage).is_some())
+}
+
+/// A readable record and the local KEK that was found in it.
+type Opened = Result<Arc<LocalKek>, OpenError>;
+type SharedReadable = Arc<Readable>;

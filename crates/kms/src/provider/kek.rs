@@ -1,0 +1,210 @@
+//! Making, re-opening and opening local KEKs: the only code that asks root keys to wrap and unwrap.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_keys::names::sha256;
+use casemate_keys::{
+    Core, Digest, KekError, KeyId, LocalKek, Readable, Record, Root, WritePolicy, Writer as Program, payload,
+};
+use casemate_keyservice::{Class, Failure, RootKey};
+use zeroize::Zeroizing;
+
+use super::{MAX_KEK_AGE, OpenError, Opened, WallClock, root_key};
+
+/// The longest that one call to a root key may take: below kube-apiserver's own 3 s.
+const CALL_DEADLINE: Duration = Duration::from_millis(2500);
+/// How far in the future a record may have been made: clocks differ.
+const CLOCK_SKEW: u64 = 300;
+
+/// A local KEK to write with, and its record.
+pub struct WriteKek {
+    kek: Arc<LocalKek>,
+    record: Record,
+    annotation: Vec<u8>,
+    digest: Digest,
+    key_id: KeyId,
+}
+
+impl WriteKek {
+    fn new(kek: Arc<LocalKek>, record: Record) -> Self {
+        let annotation = record.encode();
+        let (digest, key_id) = (sha256(&annotation), record.core().policy.key_id());
+        Self { kek, record, annotation, digest, key_id }
+    }
+
+    /// The name of its write policy.
+    pub fn key_id(&self) -> &KeyId {
+        &self.key_id
+    }
+
+    /// What is stored beside the data.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The record, encoded: the annotation's value.
+    pub fn annotation(&self) -> &[u8] {
+        &self.annotation
+    }
+
+    pub(super) fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    pub(super) fn local_kek(&self) -> &Arc<LocalKek> {
+        &self.kek
+    }
+
+    pub(super) fn seal(&self, dek_source: &[u8]) -> Result<Vec<u8>, KekError> {
+        self.kek.seal(self.record.core().policy.suite(), &self.digest, dek_source)
+    }
+}
+
+impl fmt::Debug for WriteKek {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriteKek").field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
+/// Asks root keys.
+pub struct Keyholder {
+    keys: Vec<Arc<dyn RootKey>>,
+    program: Program,
+    clock: WallClock,
+}
+
+impl Keyholder {
+    pub(super) fn new(keys: Vec<Arc<dyn RootKey>>, program: Program, clock: WallClock) -> Self {
+        Self { keys, program, clock }
+    }
+
+    /// A new local KEK under `policy`. Each wrap is opened again before anything is sealed, and where the
+    /// service binds associated data, must not open with another digest: services ignore misspelled
+    /// parameters in silence.
+    pub(super) async fn make(&self, policy: &WritePolicy) -> Result<WriteKek, Failure> {
+        let kek = LocalKek::generate();
+        let core = Core {
+            policy: policy.clone(),
+            kek_id: kek.id(),
+            created: (self.clock)(),
+            writer: self.program.clone(),
+        };
+        let digest = core.digest();
+        let payload = payload::encode(&kek, &digest);
+        let mut wraps = Vec::with_capacity(policy.roots().len());
+        for root in policy.roots() {
+            wraps.push(self.wrap_and_prove(root, &digest, &payload).await?);
+        }
+        let record = Record::new(core, wraps, Vec::new(), None).map_err(|error| {
+            Failure::new(
+                Class::Corrupt,
+                format!("the wraps make no record: {error}"),
+                "use a root key whose wraps fit",
+            )
+        })?;
+        Ok(WriteKek::new(Arc::new(kek), record))
+    }
+
+    /// Shows that every root key of `policy` wraps and opens, with a payload of no use to anybody.
+    pub(super) async fn probe(&self, policy: &WritePolicy) -> Result<(), Failure> {
+        let kek = LocalKek::generate();
+        let digest = sha256(&kek.id().0);
+        let payload = payload::encode(&kek, &digest);
+        for root in policy.roots() {
+            self.wrap_and_prove(root, &digest, &payload).await?;
+        }
+        Ok(())
+    }
+
+    async fn wrap_and_prove(
+        &self,
+        root: &Root,
+        core: &Digest,
+        payload: &[u8; payload::LEN],
+    ) -> Result<Vec<u8>, Failure> {
+        let key = self.key(root)?;
+        let wrap = bounded(root, key.wrap(root, core, payload)).await?;
+        let opened = bounded(root, key.unwrap(root, core, &wrap)).await?;
+        if aws_lc_rs::constant_time::verify_slices_are_equal(&opened, payload).is_err() {
+            let what = format!("root key {} opened its own wrap to something else", root.lineage);
+            return Err(Failure::new(
+                Class::Corrupt,
+                what,
+                "do not use this key service; report it to its vendor",
+            ));
+        }
+        if key.binds_associated_data(root) {
+            let other: Digest = sha256(core);
+            if bounded(root, key.unwrap(root, &other, &wrap)).await.is_ok() {
+                let what = format!("root key {} ignores associated data", root.lineage);
+                return Err(Failure::new(
+                    Class::Corrupt,
+                    what,
+                    "do not use this key service: it would let wraps be moved",
+                ));
+            }
+        }
+        Ok(wrap)
+    }
+
+    /// The local KEK of a stored record, for writing: only if it is exactly what a new one would be.
+    pub(super) async fn reopen(&self, policy: &WritePolicy, annotation: &[u8]) -> Option<WriteKek> {
+        let record = Record::decode(annotation).ok()?;
+        let (core, now) = (record.core(), (self.clock)());
+        let fits = core.policy == *policy
+            && core.created <= now.saturating_add(CLOCK_SKEW)
+            && now.saturating_sub(core.created) < MAX_KEK_AGE.as_secs();
+        if !fits {
+            return None;
+        }
+        let digest = core.digest();
+        let mut found: Option<LocalKek> = None;
+        for (root, wrap) in record.wraps() {
+            let payload = bounded(root, self.key(root).ok()?.unwrap(root, &digest, wrap)).await.ok()?;
+            let kek = payload.get(..32).and_then(LocalKek::from_bytes)?;
+            if kek.id() != core.kek_id || payload.as_slice() != payload::encode(&kek, &digest).as_slice() {
+                return None;
+            }
+            found = Some(kek);
+        }
+        Some(WriteKek::new(Arc::new(found?), record))
+    }
+
+    /// The local KEK of a record that may be read: its wraps in order, until one opens.
+    pub(super) async fn open(&self, readable: &Readable) -> Opened {
+        let mut failures = Vec::new();
+        for attempt in readable.attempts() {
+            let unwrapped: Result<Zeroizing<Vec<u8>>, Failure> = match self.key(&attempt.root) {
+                Ok(key) => {
+                    bounded(&attempt.root, key.unwrap(&attempt.root, readable.core(), &attempt.wrap)).await
+                }
+                Err(failure) => Err(failure),
+            };
+            match unwrapped {
+                Ok(payload) => match readable.local_kek(&payload) {
+                    Some(kek) => return Ok(Arc::new(kek)),
+                    None => failures.push((attempt.root.clone(), None)),
+                },
+                Err(failure) => failures.push((attempt.root.clone(), Some(failure))),
+            }
+        }
+        Err(OpenError::new(failures))
+    }
+
+    fn key(&self, root: &Root) -> Result<&Arc<dyn RootKey>, Failure> {
+        root_key(&self.keys, root).ok_or_else(|| {
+            let what = format!("root key {} is not configured here", root.lineage);
+            Failure::new(Class::Refused, what, "add it under rootKeys or readKeys")
+        })
+    }
+}
+
+async fn bounded<T>(root: &Root, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(CALL_DEADLINE, answer).await.unwrap_or_else(|_| {
+        let what =
+            format!("root key {} did not answer within {} ms", root.lineage, CALL_DEADLINE.as_millis());
+        Err(Failure::new(Class::Unreachable, what, "check the key service and the way to it"))
+    })
+}

@@ -1,0 +1,255 @@
+//! Watches root keys and carries out what the state machine decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_keys::{KeyId, Record, Suite, WritePolicy};
+use casemate_keyservice::{Class, Failure};
+use casemate_kms_state::{
+    Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
+};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{KekProblem, Provider, Standing, StoreError, WriteKek, root_key};
+
+/// How often root keys are looked at. Two sightings and a local KEK: all nodes agree within 60 s of the delivery
+/// of an activated key file.
+pub const OBSERVE_EVERY: Duration = Duration::from_secs(10);
+const OBSERVE_DEADLINE: Duration = Duration::from_millis(2500);
+
+/// The one task that changes what a provider writes under.
+#[derive(Debug)]
+pub struct Observer {
+    provider: Arc<Provider>,
+    machine: Machine,
+    prepared: Option<Arc<WriteKek>>,
+    writing: Option<Arc<WriteKek>>,
+    ledger_unsaved: bool,
+    started: Instant,
+    said: Option<String>,
+}
+
+impl Observer {
+    /// Reads what the last run left. `accept_reuse` is a key id that may become active although another one was
+    /// active since.
+    ///
+    /// # Errors
+    /// If the state directory can't be read: to go on without the ledger could bring a key id back.
+    pub fn new(provider: Arc<Provider>, accept_reuse: Option<KeyId>) -> Result<Self, StoreError> {
+        let (ledger, damage) = provider.store.ledger()?;
+        if let Some(damage) = damage {
+            tracing::warn!(
+                provider = %provider.name(), lines = ?damage.lines, torn_end = damage.torn_end,
+                "the ledger of active key ids is damaged; these lines are left out, the file is kept as ledger.damaged"
+            );
+        }
+        let resumable = provider
+            .store
+            .record()?
+            .and_then(|annotation| Record::decode(&annotation).ok())
+            .map(|record| record.core().policy.clone())
+            .filter(|policy| provider.is_of_configuration(policy));
+        Ok(Self {
+            machine: Machine::new(ledger, resumable, accept_reuse),
+            provider,
+            prepared: None,
+            writing: None,
+            ledger_unsaved: false,
+            started: Instant::now(),
+            said: None,
+        })
+    }
+
+    /// Observes until `stop`.
+    pub async fn run(mut self, stop: CancellationToken) {
+        loop {
+            self.look().await;
+            tokio::select! {
+                () = tokio::time::sleep(OBSERVE_EVERY) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// One observation with all that follows from it.
+    pub async fn look(&mut self) {
+        let mut again = true;
+        while std::mem::take(&mut again) {
+            let event = match self.provider.observe().await {
+                Ok(policy) => Event::Observed(policy),
+                Err(failure) => Event::NotObserved(trouble(&failure)),
+            };
+            again = self.take_in(event).await;
+        }
+        if let Some(active) = self.machine.active().cloned() {
+            let probed = self.provider.keyholder.probe(&active).await;
+            self.take_in(Event::Probed(probed.map_err(|failure| trouble(&failure)))).await;
+        }
+        if self.ledger_unsaved {
+            self.save_ledger().await;
+        }
+        self.publish();
+    }
+
+    /// Handles one event and its actions; says whether to observe again at once.
+    async fn take_in(&mut self, event: Event) -> bool {
+        let mut again = false;
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for action in self.machine.handle(self.now(), event) {
+                match action {
+                    Action::ObserveAgain => again = true,
+                    Action::Prepare(policy) => events.push(self.prepare(&policy).await),
+                    Action::Activate(key_id) => self.activate(&key_id).await,
+                }
+            }
+        }
+        again
+    }
+
+    async fn prepare(&mut self, policy: &WritePolicy) -> Event {
+        let key_id = policy.key_id();
+        match self.provider.kek_for(policy).await {
+            Ok(kek) => {
+                self.prepared = Some(kek);
+                Event::Prepared(key_id)
+            }
+            Err(problem) => {
+                let found = match &problem {
+                    KekProblem::Root(failure) => trouble(failure),
+                    other => Trouble { kind: TroubleKind::Passing, message: other.to_string() },
+                };
+                Event::NotPrepared(key_id, found)
+            }
+        }
+    }
+
+    async fn activate(&mut self, key_id: &KeyId) {
+        let Some(kek) = self.prepared.take().filter(|kek| kek.key_id() == key_id) else { return };
+        let before = self.writing.replace(kek).map(|kek| kek.key_id().to_string());
+        tracing::info!(provider = %self.provider.name(), %key_id, before, "this key id writes from now on");
+        if self.machine.note_active(key_id, (self.provider.settings.clock)()) {
+            self.save_ledger().await;
+        }
+        self.publish();
+    }
+
+    /// The ledger is one of two guards (the machine in memory is the other): a full disk does not stop a
+    /// rotation, and the file is tried again at each look.
+    async fn save_ledger(&mut self) {
+        let (store, ledger) = (self.provider.store.clone(), self.machine.ledger().clone());
+        let saved = tokio::task::spawn_blocking(move || store.save_ledger(&ledger)).await;
+        self.ledger_unsaved = !matches!(saved, Ok(Ok(())));
+        if let Ok(Err(problem)) = saved {
+            tracing::error!(provider = %self.provider.name(), %problem, "the ledger of active key ids is not saved");
+        }
+    }
+
+    fn publish(&mut self) {
+        let standing = match (self.machine.standing(), &self.writing) {
+            (Decided::Writing(key_id), Some(kek)) if *kek.key_id() == key_id => {
+                Standing::Writing(kek.clone())
+            }
+            (Decided::Writing(_), _) => Standing::Refusing("the local KEK is being prepared".into()),
+            (Decided::Refusing(why), _) => Standing::Refusing(explain(&why)),
+        };
+        // A renewed local KEK of the same policy stays.
+        let renewed = match (&**self.provider.standing.load(), &standing) {
+            (Standing::Writing(current), Standing::Writing(new)) => current.key_id() == new.key_id(),
+            _ => false,
+        };
+        if !renewed {
+            self.provider.standing.store(Arc::new(standing));
+        }
+        self.say_what_is_wrong();
+    }
+
+    /// Each trouble is logged when it begins, and its end.
+    fn say_what_is_wrong(&mut self) {
+        let reuse = self.machine.refused_reuse().map(|key_id| explain(&Refusing::Reuse(key_id.clone())));
+        let wrong = reuse.or_else(|| self.machine.trouble().map(|trouble| trouble.message.clone()));
+        if wrong != self.said {
+            let provider = self.provider.name();
+            match &wrong {
+                Some(message) => tracing::warn!(%provider, "{message}"),
+                None => tracing::info!(%provider, "root keys are as they should be again"),
+            }
+            self.said = wrong;
+        }
+    }
+
+    fn now(&self) -> Millis {
+        Millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Provider {
+    /// What should write now, by configuration and root keys. All must answer: a policy without one of them
+    /// is another policy.
+    async fn observe(&self) -> Result<WritePolicy, Failure> {
+        let mut roots = Vec::with_capacity(self.settings.write_keys.len());
+        for key in &self.settings.write_keys {
+            let observed = timeout(OBSERVE_DEADLINE, key.observe()).await.unwrap_or_else(|_| {
+                let what = format!(
+                    "root key {:?} did not answer within {} ms",
+                    key.prefix(),
+                    OBSERVE_DEADLINE.as_millis()
+                );
+                Err(Failure::new(Class::Unreachable, what, "check the key service and the way to it"))
+            });
+            roots.push(observed?);
+        }
+        let (cluster, epoch) = (self.settings.cluster.clone(), self.settings.epoch);
+        WritePolicy::new(Suite::One, cluster, epoch, roots, Vec::new(), None)
+            .map_err(|error| Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys"))
+    }
+
+    /// Whether this policy could be written by the present configuration, under whatever versions.
+    fn is_of_configuration(&self, policy: &WritePolicy) -> bool {
+        policy.suite() == Suite::One
+            && *policy.cluster() == self.settings.cluster
+            && policy.epoch() == self.settings.epoch
+            && policy.recipients().is_empty()
+            && policy.signer().is_none()
+            && policy.roots().len() == self.settings.write_keys.len()
+            && policy.roots().iter().all(|root| root_key(&self.settings.write_keys, root).is_some())
+    }
+
+    /// A local KEK to write with under `policy`: the one of the last run if it still fits, else a new one.
+    async fn kek_for(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
+        let store = self.store.clone();
+        let annotation =
+            tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
+        if let Some(annotation) = annotation {
+            if let Some(kek) = self.keyholder.reopen(policy, &annotation).await {
+                self.opened.insert(*kek.digest(), kek.local_kek().clone());
+                return Ok(Arc::new(kek));
+            }
+        }
+        self.new_kek(policy).await
+    }
+}
+
+fn trouble(failure: &Failure) -> Trouble {
+    let kind = match failure.class {
+        Class::Refused => TroubleKind::Refused,
+        _ => TroubleKind::Passing,
+    };
+    Trouble { kind, message: failure.to_string() }
+}
+
+fn explain(why: &Refusing) -> String {
+    match why {
+        Refusing::NotReady(None) => "it is starting; ask again in a moment".into(),
+        Refusing::NotReady(Some(trouble)) => trouble.message.clone(),
+        Refusing::RootRefused(trouble) => {
+            format!("its root key has refused to wrap for two minutes ({}); reads go on", trouble.message)
+        }
+        Refusing::Reuse(key_id) => format!(
+            "key id {key_id} should write, but it was active before and another one since: an older key file or \
+             configuration was put back. Deliver the current key file, or raise `epoch` on all nodes, or start with \
+             --accept-reuse {key_id}"
+        ),
+    }
+}

@@ -1,0 +1,124 @@
+//! What outlives a restart: the current record and the ledger. Neither is secret; both are replaced whole.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use casemate_keys::MAX_RECORD_LEN;
+use casemate_kms_state::{Ledger, LedgerDamage};
+
+const RECORD: &str = "record";
+const LEDGER: &str = "ledger";
+/// Some ten thousand rotations.
+const MAX_LEDGER_LEN: u64 = 1024 * 1024;
+
+/// The folder of one provider.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// The state directory could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: can't be {action}: {source}; make room there or correct its permissions", path.display())]
+pub struct StoreError {
+    /// Which file or folder.
+    pub path: PathBuf,
+    /// What was tried.
+    pub action: &'static str,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl Store {
+    /// The folder of provider `name` below `state_directory`, made if it is not there (mode 0700).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(state_directory: &Path, name: &str) -> Result<Self, StoreError> {
+        let folder = state_directory.join(name);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|source| StoreError {
+            path: folder.clone(),
+            action: "made",
+            source,
+        })?;
+        Ok(Self { folder })
+    }
+
+    /// The current record, as it was saved; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn record(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(RECORD, MAX_RECORD_LEN as u64)
+    }
+
+    /// Replaces the current record.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then the old one is still there.
+    pub fn save_record(&self, annotation: &[u8]) -> Result<(), StoreError> {
+        self.replace(RECORD, annotation)
+    }
+
+    /// The ledger, and what of it could not be read. A damaged file is kept aside for people to look at.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn ledger(&self) -> Result<(Ledger, Option<LedgerDamage>), StoreError> {
+        let text = self.read(LEDGER, MAX_LEDGER_LEN)?.unwrap_or_default();
+        let (ledger, damage) = Ledger::parse(&text);
+        if damage.is_some() {
+            self.replace("ledger.damaged", &text)?;
+        }
+        Ok((ledger, damage))
+    }
+
+    /// Replaces the ledger.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then the old one is still there.
+    pub fn save_ledger(&self, ledger: &Ledger) -> Result<(), StoreError> {
+        self.replace(LEDGER, ledger.render().as_bytes())
+    }
+
+    fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.folder.join(name);
+        let read = || {
+            let length = fs::metadata(&path)?.len();
+            if length > most {
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    format!("it has {length} bytes, at most {most} are expected"),
+                ));
+            }
+            fs::read(&path)
+        };
+        match read() {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError { path, action: "read", source }),
+        }
+    }
+
+    /// Old or new, whenever the power goes: written aside, synced, renamed. A left-over temporary file of a
+    /// killed process is overwritten.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.folder.join(name);
+        let aside = self.folder.join(format!("{name}.new"));
+        let write = || {
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().map_err(|source| {
+            // Frees the room it took; that it may fail too changes nothing.
+            let _ = fs::remove_file(&aside);
+            StoreError { path: path.clone(), action: "written", source }
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! From configuration to serving, and to an orderly end.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use casemate_keys::{Epoch, KeyId};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use crate::config::{Config, ProviderConfig};
+use crate::grpc::Service;
+use crate::provider::{Observer, Provider, Settings, Store, StoreError};
+use crate::socket::{Socket, SocketError};
+
+/// How long calls in flight may take after a stop was asked for.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+
+/// Why the daemon did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The state directory.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The transport.
+    #[error("provider {provider}: the server ended: {source}")]
+    Transport {
+        /// Which provider.
+        provider: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+}
+
+/// Serves all providers of `config` until `stop`, then lets calls in flight finish.
+///
+/// # Errors
+/// If one can't be started. A root key that does not answer is no reason: the provider then refuses to write, says
+/// why, and heals.
+pub async fn serve(
+    config: &Config,
+    accept_reuse: Option<KeyId>,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let mut started = Vec::new();
+    for provider_config in &config.providers {
+        let provider = Arc::new(provider(config, provider_config)?);
+        let mut observer = Observer::new(provider.clone(), accept_reuse.clone())?;
+        // Before anyone can connect, so that the first Status has an answer.
+        observer.look().await;
+        let socket = Socket::bind(provider_config.endpoint.path(), provider_config.socket_mode.0).await?;
+        tracing::info!(provider = provider.name(), endpoint = %provider_config.endpoint.0, "serving");
+        started.push((provider, observer, socket));
+    }
+
+    let mut servers = JoinSet::new();
+    for (provider, observer, socket) in started {
+        let observing = tokio::spawn(observer.run(stop.clone()));
+        let (name, stop) = (provider.name().to_owned(), stop.clone());
+        servers.spawn(async move {
+            let connections = socket.serve(stop.clone());
+            let server = Server::builder().add_service(Service::server(provider));
+            let stopped = stop.clone();
+            let serving =
+                server.serve_with_incoming_shutdown(connections, async move { stopped.cancelled().await });
+            let deadline = async {
+                stop.cancelled().await;
+                tokio::time::sleep(LAST_CALLS).await;
+            };
+            let served = tokio::select! {
+                served = serving => served.map_err(|source| ServeError::Transport { provider: name, source }),
+                () = deadline => Ok(()),
+            };
+            observing.abort();
+            served
+        });
+    }
+    let mut outcome = Ok(());
+    while let Some(ended) = servers.join_next().await {
+        // One that ends by itself takes the others along: a supervisor starts all anew.
+        stop.cancel();
+        if let Ok(Err(error)) = ended {
+            outcome = Err(error);
+        }
+    }
+    outcome
+}
+
+fn provider(config: &Config, provider: &ProviderConfig) -> Result<Provider, StoreError> {
+    let store = Store::open(&config.state_directory, provider.name.as_str())?;
+    let cluster = config.cluster_id.0.clone();
+    let settings = Settings {
+        name: provider.name.as_str().to_owned(),
+        epoch: Epoch(provider.epoch),
+        write_keys: provider.write_keys().into_iter().map(Arc::from).collect(),
+        read_only_keys: provider.read_only_keys().into_iter().map(Arc::from).collect(),
+        read_policy: provider.read_policy(&cluster),
+        program: concat!("casemate-kms/", env!("CARGO_PKG_VERSION"))
+            .parse()
+            .expect("a short program/version"),
+        clock: Arc::new(unix_seconds),
+        cluster,
+    };
+    Ok(Provider::new(settings, store))
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
