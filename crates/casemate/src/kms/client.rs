@@ -46,7 +46,9 @@ pub(super) enum CallError {
         "{socket} does not exist: start the plugin, or compare the path with the one that it is told to listen at"
     )]
     Missing { socket: Socket },
-    #[error("nobody listens at {socket}: start the plugin; if the file is there, an earlier run has left it")]
+    #[error(
+        "nobody listens at {socket}: start the plugin (a socket file alone may be left of an earlier run)"
+    )]
     NobodyListens { socket: Socket },
     #[error("{socket} is not a socket: compare the path with the one that the plugin is told to listen at")]
     NotASocket { socket: Socket },
