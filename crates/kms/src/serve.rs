@@ -46,22 +46,23 @@ pub async fn serve(
     accept_reuse: Option<KeyId>,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let mut started = Vec::new();
+    let mut bound = Vec::new();
     for provider_config in &config.providers {
-        let provider = Arc::new(provider(config, provider_config)?);
-        let mut observer = Observer::new(provider.clone(), accept_reuse.clone())?;
-        // Before anyone can connect, so that the first Status has an answer.
-        observer.look().await;
+        // First, so that a second start changes nothing before it is refused. Who connects meanwhile waits.
         let socket = Socket::bind(provider_config.endpoint.path(), provider_config.socket_mode.0).await?;
-        tracing::info!(provider = provider.name(), endpoint = %provider_config.endpoint.0, "serving");
-        started.push((provider, observer, socket));
+        let provider = Arc::new(provider(config, provider_config)?);
+        let observer = Observer::new(provider.clone(), accept_reuse.clone())?;
+        bound.push((provider, observer, socket));
     }
 
     let mut servers = JoinSet::new();
-    for (provider, observer, socket) in started {
-        let observing = tokio::spawn(observer.run(stop.clone()));
+    for (provider, mut observer, socket) in bound {
         let (name, stop) = (provider.name().to_owned(), stop.clone());
         servers.spawn(async move {
+            // Before anyone is accepted, so that the first Status has an answer.
+            observer.look().await;
+            let observing = tokio::spawn(observer.run(stop.clone()));
+            tracing::info!(provider = name, endpoint = %socket.path().display(), "serving");
             let connections = socket.serve(stop.clone());
             let server = Server::builder().add_service(Service::server(provider));
             let stopped = stop.clone();

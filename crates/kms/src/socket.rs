@@ -82,6 +82,11 @@ impl Socket {
         Ok(Self { path: path.to_owned(), mode, listener, identity, _turn: turn })
     }
 
+    /// Where it is bound.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Accepts until `stop`, then removes the file if it is still this process's.
     pub fn serve(self, stop: CancellationToken) -> ReceiverStream<io::Result<Connection>> {
         let (accepted, connections) = mpsc::channel(BACKLOG);

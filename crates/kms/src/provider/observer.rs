@@ -221,11 +221,11 @@ impl Provider {
         let store = self.store.clone();
         let annotation =
             tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
-        if let Some(annotation) = annotation {
-            if let Some(kek) = self.keyholder.reopen(policy, &annotation).await {
-                self.opened.insert(*kek.digest(), kek.local_kek().clone());
-                return Ok(Arc::new(kek));
-            }
+        if let Some(annotation) = annotation
+            && let Some(kek) = self.keyholder.reopen(policy, &annotation).await
+        {
+            self.opened.insert(*kek.digest(), kek.local_kek().clone());
+            return Ok(Arc::new(kek));
         }
         self.new_kek(policy).await
     }

@@ -4,31 +4,45 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use casemate_keys::MAX_RECORD_LEN;
 use casemate_kms_state::{Ledger, LedgerDamage};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 const RECORD: &str = "record";
 const LEDGER: &str = "ledger";
 /// Some ten thousand rotations.
 const MAX_LEDGER_LEN: u64 = 1024 * 1024;
 
-/// The folder of one provider.
+/// The folder of one provider, held by one process at a time.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
+    _turn: Arc<File>,
 }
 
 /// The state directory could not be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: can't be {action}: {source}; make room there or correct its permissions", path.display())]
-pub struct StoreError {
-    /// Which file or folder.
-    pub path: PathBuf,
-    /// What was tried.
-    pub action: &'static str,
-    /// What the system said.
-    pub source: io::Error,
+#[non_exhaustive]
+pub enum StoreError {
+    /// Two processes would overwrite each other's history.
+    #[error("{}: another process uses this folder; give each casemate-kms its own stateDirectory", folder.display())]
+    InUse {
+        /// Which folder.
+        folder: PathBuf,
+    },
+    /// The system refused.
+    #[error("{}: can't be {action}: {source}; make room there or correct its permissions", path.display())]
+    System {
+        /// Which file or folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
 impl Store {
@@ -38,12 +52,17 @@ impl Store {
     /// [`StoreError`].
     pub fn open(state_directory: &Path, name: &str) -> Result<Self, StoreError> {
         let folder = state_directory.join(name);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|source| StoreError {
-            path: folder.clone(),
-            action: "made",
-            source,
-        })?;
-        Ok(Self { folder })
+        let system = |action| {
+            let path = folder.clone();
+            move |source| StoreError::System { path, action, source }
+        };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(system("made"))?;
+        let turn = File::open(&folder).map_err(system("opened"))?;
+        match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { folder, _turn: Arc::new(turn) }),
+            Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { folder }),
+            Err(errno) => Err(system("locked")(errno.into())),
+        }
     }
 
     /// The current record, as it was saved; `None` if there is none.
@@ -98,7 +117,7 @@ impl Store {
         match read() {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(StoreError { path, action: "read", source }),
+            Err(source) => Err(StoreError::System { path, action: "read", source }),
         }
     }
 
@@ -115,10 +134,11 @@ impl Store {
             fs::rename(&aside, &path)?;
             File::open(&self.folder)?.sync_all()
         };
-        write().map_err(|source| {
+        let written = write();
+        written.map_err(|source| {
             // Frees the room it took; that it may fail too changes nothing.
             let _ = fs::remove_file(&aside);
-            StoreError { path: path.clone(), action: "written", source }
+            StoreError::System { path: path.clone(), action: "written", source }
         })
     }
 }
