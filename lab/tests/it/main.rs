@@ -4,3 +4,4 @@
 mod failing;
 mod leftovers;
 mod servers;
+mod tools;
