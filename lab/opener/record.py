@@ -161,7 +161,8 @@ class Core:
         require(CLUSTER_ID.fullmatch(self.cluster_id), "the form of the cluster id")
         require(1 <= len(self.roots) <= 4, f"{len(self.roots)} roots")
         require(all(is_lineage(root.lineage) for root in self.roots), "the form of a lineage")
-        require(all(root.algorithm in ALGORITHM_NAMES for root in self.roots), "an unknown algorithm")
+        # A number of a later version is no fault: no key here matches it, so its wrap is skipped.
+        require(all(0 < root.algorithm < 2**31 for root in self.roots), "a root without an algorithm")
         require(order == sorted(order), "the order of the roots")
         require(len({root.lineage for root in self.roots}) == len(self.roots), "a lineage that stands twice")
         require(len(self.recipients) <= 4, f"{len(self.recipients)} recipients")
