@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use crate::program;
+
 /// Process ids of everything that was started with `dir` on its command line.
 fn processes_of(dir: &Path) -> Vec<String> {
     let dir = dir.to_str().unwrap();
@@ -25,7 +27,7 @@ fn processes_of(dir: &Path) -> Vec<String> {
 
 /// `casemate-lab up`, with its standard input kept open, and the folder of its run.
 fn up() -> (Child, PathBuf) {
-    let mut lab = Command::new(env!("CARGO_BIN_EXE_casemate-lab"))
+    let mut lab = Command::new(program())
         .args(["up", "--apiservers", "1"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

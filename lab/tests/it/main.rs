@@ -5,3 +5,9 @@ mod failing;
 mod leftovers;
 mod servers;
 mod tools;
+
+/// The program `casemate-lab`: the one that this run was told of, or the one that cargo built.
+fn program() -> std::ffi::OsString {
+    const BUILT: &str = env!("CARGO_BIN_EXE_casemate-lab");
+    std::env::var_os("CARGO_BIN_EXE_casemate-lab").unwrap_or_else(|| BUILT.into())
+}

@@ -5,12 +5,14 @@ use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path, process::Comma
 use casemate_lab::{Tool, python};
 use tempfile::TempDir;
 
+use crate::program;
+
 /// `casemate-lab tools` with an empty cache and these folders looked at first: what it printed.
 fn tools(assets: &Path, first_on_path: &Path) -> String {
     let cache = TempDir::new().unwrap();
     let rest = env::var_os("PATH").unwrap_or_default();
     let path = [first_on_path.to_owned()].into_iter().chain(env::split_paths(&rest));
-    let output = Command::new(env!("CARGO_BIN_EXE_casemate-lab"))
+    let output = Command::new(program())
         .arg("tools")
         .env("KUBEBUILDER_ASSETS", assets)
         .env("PATH", env::join_paths(path).unwrap())
