@@ -5,6 +5,7 @@
 use std::fmt;
 
 pub mod limits;
+pub mod stored;
 
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! The gRPC contracts that Casemate speaks: generated stubs, and their limits as code.
+//! The contracts that Casemate speaks: generated stubs and messages, and their limits as code.
 //!
 //! A contract is written down in `proto/` of the repository. The code generated from it is committed, so
 //! that a build needs no protobuf compiler and a reader sees what is called; a test generates it again and
@@ -11,5 +11,6 @@
 //! Map:
 //! * [`kms_v2`] (feature `kms-v2`): the Kubernetes KMS v2 provider interface
 //!   * [`kms_v2::limits`]: what kube-apiserver accepts
+//!   * [`kms_v2::stored`]: what kube-apiserver keeps in etcd
 #[cfg(feature = "kms-v2")]
 pub mod kms_v2;

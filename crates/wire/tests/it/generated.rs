@@ -8,22 +8,17 @@ use std::path::{Path, PathBuf};
 
 #[test]
 fn kms_v2_is_what_its_proto_says() {
-    let committed = crate_folder().join("src/kms_v2/generated.rs");
-    let fresh = generate("kms_v2.proto", "v2", |builder| {
+    compare("kms_v2.proto", "kms_v2/generated.rs", |builder| {
         // DEK sources: their Debug is written by hand and hides them.
         builder.skip_debug(["v2.EncryptRequest", "v2.DecryptResponse"])
     });
-    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
-        fs::write(&committed, &fresh).unwrap();
-    }
-    let found = fs::read_to_string(&committed).unwrap_or_default();
-    assert_eq!(
-        first_difference(&found, &fresh),
-        None,
-        "{} differs from proto/kms_v2.proto; run `CASEMATE_REGENERATE=1 cargo test -p casemate-wire \
-         --no-default-features --test it` and commit the result",
-        committed.display()
-    );
+}
+
+#[test]
+fn what_is_stored_is_what_its_proto_says() {
+    compare("kms_v2_storage.proto", "kms_v2/stored/generated.rs", |builder| {
+        builder.skip_debug(["v2.EncryptedObject"])
+    });
 }
 
 #[test]
@@ -33,6 +28,27 @@ fn an_edited_line_is_found() {
     assert!(first_difference(&edited, &fresh).unwrap().contains("tag = \"4\""));
     assert!(first_difference(&fresh[..fresh.len() - 2], &fresh).is_some());
     assert_eq!(first_difference(&fresh, &fresh), None);
+}
+
+/// The committed file of `src` is what `proto/<proto>` generates.
+fn compare(
+    proto: &str,
+    committed: &str,
+    adapt: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder,
+) {
+    let committed = crate_folder().join("src").join(committed);
+    let fresh = generate(proto, "v2", adapt);
+    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
+        fs::write(&committed, &fresh).unwrap();
+    }
+    let found = fs::read_to_string(&committed).unwrap_or_default();
+    assert_eq!(
+        first_difference(&found, &fresh),
+        None,
+        "{} differs from proto/{proto}; run `CASEMATE_REGENERATE=1 cargo test -p casemate-wire \
+         --no-default-features --test it` and commit the result",
+        committed.display()
+    );
 }
 
 /// Compiles `proto/<file>` and gives the text generated for `package`.
