@@ -88,8 +88,10 @@ mod tests {
 
     #[test]
     fn a_port_that_somebody_listens_on_is_passed_over() {
-        let number = Port::claim().unwrap().number();
+        let claim = Port::claim().unwrap();
+        let number = claim.number();
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, number)).unwrap();
+        drop(claim);
         assert_ne!(Port::claim().unwrap().number(), number);
     }
 

@@ -1,0 +1,227 @@
+//! Our own programs beside the servers: a `casemate-kms` with its key file, and the `casemate` command line.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{Encryption, Error, Lab, Process, Result, process};
+
+/// Looks for a new key id: the plugin observes its key file every 10 s and wants to see a change twice.
+const SWITCH_LOOKS: u32 = 600;
+const SWITCH_REST: Duration = Duration::from_millis(100);
+
+/// A running `casemate-kms` with its own copy of a key file, in its own folder.
+pub struct Plugin<'lab> {
+    lab: &'lab Lab,
+    name: String,
+    folder: PathBuf,
+    process: Mutex<Process>,
+}
+
+impl<'lab> Plugin<'lab> {
+    /// Starts a plugin on a new root key.
+    pub fn start(lab: &'lab Lab, name: &str) -> Result<Self> {
+        let folder = Self::folder(lab, name)?;
+        casemate(&["key", "new", "--file", &text(&folder.join(KEY_FILE))])?;
+        Self::start_in(lab, name, folder)
+    }
+
+    /// Starts a plugin on a copy of `other`'s key file, as on another node of the cluster.
+    pub fn start_beside(other: &Plugin<'lab>, name: &str) -> Result<Self> {
+        let folder = Self::folder(other.lab, name)?;
+        copy(&other.key_file(), &folder.join(KEY_FILE))?;
+        Self::start_in(other.lab, name, folder)
+    }
+
+    fn folder(lab: &Lab, name: &str) -> Result<PathBuf> {
+        let folder = lab.dir().join(name);
+        fs::create_dir(&folder).map_err(Error::file("make", &folder))?;
+        Ok(folder)
+    }
+
+    fn start_in(lab: &'lab Lab, name: &str, folder: PathBuf) -> Result<Self> {
+        let key_file = text(&folder.join(KEY_FILE));
+        let listed = casemate_json(&["key", "list", "--file", &key_file])?;
+        // A JSON text is a YAML text.
+        let config = serde_json::json!({
+            "apiVersion": "casemate.dev/v1alpha1",
+            "kind": "KmsConfiguration",
+            "clusterId": "lab",
+            "stateDirectory": folder.join("state"),
+            "providers": [{
+                "name": "casemate",
+                "endpoint": format!("unix://{}", folder.join(SOCKET).display()),
+                "rootKeys": [{"name": "main", "file": {"path": key_file, "id": listed["id"]}}],
+            }],
+        });
+        let path = folder.join(CONFIG);
+        fs::write(&path, format!("{config:#}\n")).map_err(Error::file("write", &path))?;
+        let process = launch(lab, name, &folder)?;
+        Ok(Self { lab, name: name.to_owned(), folder, process: Mutex::new(process) })
+    }
+
+    /// What kube-apiserver is to be configured with.
+    pub fn encryption(&self) -> Encryption {
+        Encryption::kms("casemate", &self.socket())
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join(SOCKET)
+    }
+
+    /// Its own copy of the key file.
+    pub fn key_file(&self) -> PathBuf {
+        self.folder.join(KEY_FILE)
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.folder.join(CONFIG)
+    }
+
+    /// The running program.
+    pub fn process(&self) -> Process {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The key id that Status names now.
+    pub fn key_id(&self) -> Result<String> {
+        key_id(&self.socket())
+    }
+
+    /// Stages a version and activates it at once: a lab has nobody to deliver to first. Returns its number.
+    pub fn rotate(&self) -> Result<u64> {
+        let version = self.stage()?;
+        self.activate(version)?;
+        Ok(version)
+    }
+
+    /// Stages a version in this copy of the key file. Returns its number.
+    pub fn stage(&self) -> Result<u64> {
+        let done = casemate_json(&["key", "add-version", "--file", &text(&self.key_file())])?;
+        done["version"].as_u64().ok_or_else(|| Error::Answer {
+            command: "casemate key add-version".into(),
+            found: done.to_string(),
+        })
+    }
+
+    /// Activates a version in this copy of the key file.
+    pub fn activate(&self, version: u64) -> Result<()> {
+        let version = version.to_string();
+        casemate(&["key", "activate", &version, "--file", &text(&self.key_file()), "--now"]).map(drop)
+    }
+
+    /// Delivers this copy of the key file to `other`.
+    pub fn deliver_to(&self, other: &Plugin<'_>) -> Result<()> {
+        copy(&self.key_file(), &other.key_file())
+    }
+
+    /// Waits until Status names another key id than `before`; returns it.
+    pub fn wait_for_switch(&self, before: &str) -> Result<String> {
+        for _ in 0..SWITCH_LOOKS {
+            let now = self.key_id()?;
+            if now != before {
+                return Ok(now);
+            }
+            thread::sleep(SWITCH_REST);
+        }
+        Err(Error::Answer {
+            command: "casemate kms status".into(),
+            found: format!("still key id {before} after {SWITCH_LOOKS} looks; its log ends:\n{}", self.process().log_tail(20)),
+        })
+    }
+
+    /// SIGKILL.
+    pub fn kill9(&self) {
+        self.process().kill9();
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn terminate(&self) -> Result<ExitStatus> {
+        self.process().terminate()
+    }
+
+    /// Starts it again, after it ended in whatever way.
+    pub fn start_again(&self) -> Result<()> {
+        let process = launch(self.lab, &self.name, &self.folder)?;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        Ok(())
+    }
+}
+
+const KEY_FILE: &str = "root.key";
+const SOCKET: &str = "kms.sock";
+const CONFIG: &str = "config.yaml";
+
+/// Runs the `casemate` command line; answers what it printed.
+pub fn casemate(args: &[&str]) -> Result<String> {
+    let mut command = Command::new(product("casemate")?);
+    command.args(args);
+    let printed = process::run_checked(&command, b"")?;
+    Ok(String::from_utf8_lossy(&printed).into_owned())
+}
+
+/// Runs the `casemate` command line with `--output json`.
+pub fn casemate_json(args: &[&str]) -> Result<Value> {
+    let printed = casemate(&[args, &["--output", "json"]].concat())?;
+    serde_json::from_str(&printed)
+        .map_err(|error| Error::Answer { command: format!("casemate {}", args.join(" ")), found: error.to_string() })
+}
+
+/// A program of this workspace: from `CASEMATE_BIN`, which `./dev` sets, else from where this one was built to.
+pub fn product(name: &str) -> Result<PathBuf> {
+    let path = match env::var_os("CASEMATE_BIN") {
+        Some(folder) => Path::new(&folder).join(name),
+        None => {
+            let this = env::current_exe().map_err(Error::file("find", Path::new(name)))?;
+            let folder = this.parent().unwrap_or(Path::new("."));
+            let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
+            folder.join(name)
+        }
+    };
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(Error::Spawn {
+        program: path.display().to_string(),
+        source: std::io::ErrorKind::NotFound.into(),
+        remedy: "build it: cargo build --workspace, or run tests by ./dev test".into(),
+    })
+}
+
+fn launch(lab: &Lab, name: &str, folder: &Path) -> Result<Process> {
+    let mut command = Command::new(product("casemate-kms")?);
+    command.args(["serve", "--config"]).arg(folder.join(CONFIG));
+    let process = lab.spawn(name, &command)?;
+    let socket = folder.join(SOCKET);
+    process.wait_until("its Status named a key id", || key_id(&socket).is_ok())?;
+    Ok(process)
+}
+
+fn key_id(socket: &Path) -> Result<String> {
+    let endpoint = format!("unix://{}", socket.display());
+    let status = casemate_json(&["kms", "status", "--socket", &endpoint])?;
+    let key_id = status["key_id"].as_str();
+    key_id.map(str::to_owned).ok_or_else(|| Error::Answer {
+        command: "casemate kms status".into(),
+        found: status.to_string(),
+    })
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    // As an admin would deliver it: whole, or not at all.
+    let aside = to.with_extension("delivered");
+    fs::copy(from, &aside).map_err(Error::file("copy", from))?;
+    fs::rename(&aside, to).map_err(Error::file("replace", to))
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
