@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn agrees_with_an_independent_implementation() {
         assert_eq!(
-            hex::encode(&*derive(&[9; 32], Label::Seal, &[7; 64])),
+            hex::encode(*derive(&[9; 32], Label::Seal, &[7; 64])),
             "7bbb87ef1a3bd1b084ac32b310ed55b38378376a15a34ed879880bf17d22ae21"
         );
     }

@@ -6,7 +6,9 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{
     OAEP_SHA256_MGF1SHA256, OaepPrivateDecryptingKey, OaepPublicEncryptingKey, PrivateDecryptingKey,
 };
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, RSA_PSS_SHA256, RsaKeyPair};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair, RSA_PSS_SHA256, RsaKeyPair,
+};
 use casemate_keys::kdf::{Label, derive};
 use casemate_keys::origin::{SignatureAlgorithm, Signer};
 use casemate_keys::{Algorithm, Digest, Root, gcm, payload};

@@ -26,12 +26,18 @@ impl Sample {
         Self::with(Suite::One, peers, &[], None)
     }
 
-    pub fn with(suite: Suite, peers: &[Peer], recipients: &[Recipient<'_>], signer: Option<&SigningPeer>) -> Self {
+    pub fn with(
+        suite: Suite,
+        peers: &[Peer],
+        recipients: &[Recipient<'_>],
+        signer: Option<&SigningPeer>,
+    ) -> Self {
         let kek = LocalKek::generate();
         let core = core(suite, peers, recipients.iter().map(|(f, _)| *f).collect(), signer, &kek);
         let digest = core.digest();
         let payload = payload::encode(&kek, &digest);
-        let wraps = core.policy.roots().iter().map(|root| peer(peers, root).wrap(&digest, &*payload)).collect();
+        let wraps =
+            core.policy.roots().iter().map(|root| peer(peers, root).wrap(&digest, &*payload)).collect();
         let recovery = |fingerprint| recipients.iter().find(|(f, _)| f == fingerprint).unwrap().1(&*payload);
         let recovery = core.policy.recipients().iter().map(recovery).collect();
         Self::assemble(kek, core, wraps, recovery, signer)
