@@ -52,17 +52,23 @@
 //! | `etcd`, `apiserver`, `encryption`, `identity` | the servers and what they are configured with |
 //! | `process` | [`Process`]: programs that can't outlive us |
 //! | `ports`, `run_dir` | what keeps two labs apart, and what is left of one |
+//! | [`plugin`] | [`Plugin`]: our daemon and command line beside them |
+//! | `proof` | [`Proof`]: what etcd really holds |
+//! | [`demo`] | the main job, told step by step |
 //! | `tools`, `python`, `cache` | where programs come from |
 
 mod apiserver;
 mod cache;
+pub mod demo;
 mod encryption;
 mod error;
 mod etcd;
 mod identity;
 mod lab;
+pub mod plugin;
 mod ports;
 mod process;
+mod proof;
 mod python;
 mod run_dir;
 mod tools;
@@ -74,7 +80,9 @@ pub use self::{
     error::{Error, Result},
     etcd::Etcd,
     lab::{Builder, Lab},
+    plugin::Plugin,
     process::Process,
+    proof::Proof,
     python::python,
     tools::Tool,
 };

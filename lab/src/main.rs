@@ -3,7 +3,7 @@
 use std::{env, fs, io, process::ExitCode};
 
 use anyhow::{Context as _, bail};
-use casemate_lab::{Encryption, Lab, Tool, cache_dir, python};
+use casemate_lab::{Encryption, Lab, Tool, cache_dir, demo, python};
 
 const USAGE: &str = "\
 casemate-lab: real Kubernetes parts on this machine
@@ -11,6 +11,8 @@ casemate-lab: real Kubernetes parts on this machine
   casemate-lab up [--apiservers N] [--encryption-config FILE]
       Starts etcd and N (1) kube-apiservers, prints how to reach them, and runs until its standard
       input ends, or Ctrl-C. All of it ends with it, however it ends.
+  casemate-lab demo [--once]
+      Tells the main job on them: encrypt, prove, rotate, migrate, prove. Stays up then, unless --once.
   casemate-lab tools
       Prints the path of each program that the lab starts, after building what is missing.
   casemate-lab python
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["up", options @ ..] => up(options),
+        ["demo"] => demo::run(false),
+        ["demo", "--once"] => demo::run(true),
         ["tools"] => tools(),
         ["python"] => python().map(|path| println!("{}", path.display())).map_err(Into::into),
         ["help" | "--help" | "-h"] => {

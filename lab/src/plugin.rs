@@ -134,7 +134,10 @@ impl<'lab> Plugin<'lab> {
         }
         Err(Error::Answer {
             command: "casemate kms status".into(),
-            found: format!("still key id {before} after {SWITCH_LOOKS} looks; its log ends:\n{}", self.process().log_tail(20)),
+            found: format!(
+                "still key id {before} after {SWITCH_LOOKS} looks; its log ends:\n{}",
+                self.process().log_tail(20)
+            ),
         })
     }
 
@@ -171,8 +174,10 @@ pub fn casemate(args: &[&str]) -> Result<String> {
 /// Runs the `casemate` command line with `--output json`.
 pub fn casemate_json(args: &[&str]) -> Result<Value> {
     let printed = casemate(&[args, &["--output", "json"]].concat())?;
-    serde_json::from_str(&printed)
-        .map_err(|error| Error::Answer { command: format!("casemate {}", args.join(" ")), found: error.to_string() })
+    serde_json::from_str(&printed).map_err(|error| Error::Answer {
+        command: format!("casemate {}", args.join(" ")),
+        found: error.to_string(),
+    })
 }
 
 /// A program of this workspace: from `CASEMATE_BIN`, which `./dev` sets, else from where this one was built to.
@@ -209,10 +214,9 @@ fn key_id(socket: &Path) -> Result<String> {
     let endpoint = format!("unix://{}", socket.display());
     let status = casemate_json(&["kms", "status", "--socket", &endpoint])?;
     let key_id = status["key_id"].as_str();
-    key_id.map(str::to_owned).ok_or_else(|| Error::Answer {
-        command: "casemate kms status".into(),
-        found: status.to_string(),
-    })
+    key_id
+        .map(str::to_owned)
+        .ok_or_else(|| Error::Answer { command: "casemate kms status".into(), found: status.to_string() })
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

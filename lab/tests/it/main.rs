@@ -3,8 +3,18 @@
 
 mod failing;
 mod leftovers;
+mod opener;
 mod servers;
+mod story;
 mod tools;
+
+// How `casemate-keys` opens vectors in its own tests.
+#[allow(dead_code)]
+#[path = "../../../crates/keys/tests/it/peers.rs"]
+mod peers;
+#[allow(dead_code)]
+#[path = "../../../crates/keys/tests/it/vector.rs"]
+mod vector;
 
 /// The program `casemate-lab`: the one that this run was told of, or the one that cargo built.
 fn program() -> std::ffi::OsString {

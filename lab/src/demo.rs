@@ -1,0 +1,190 @@
+//! The main job on real servers, told step by step: what was done, and how it is known.
+
+use std::fmt::Write as _;
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use crate::plugin::casemate;
+use crate::{Lab, Plugin, Proof, Tool};
+
+/// What the EncryptionConfiguration of the lab encrypts.
+const ENCRYPTED: [&str; 2] = ["/registry/secrets/", "/registry/configmaps/"];
+const SECRETS: usize = 20;
+/// kube-apiserver asks for Status once a minute, more often while its /readyz is asked.
+const ADOPTION_LOOKS: usize = 240;
+
+/// Runs the story; with `once` ends after it, else stays up until standard input ends.
+pub fn run(once: bool) -> anyhow::Result<()> {
+    let mut story = Story::default();
+    story.say("Casemate: Kubernetes Secrets, encrypted with a key that you hold. All servers are real, on loopback.");
+
+    story.step("A root key in a file, and our plugin on it");
+    let lab = Lab::builder("demo").apiservers(0).start()?;
+    let plugin = Plugin::start(&lab, "kms")?;
+    let first = plugin.key_id()?;
+    story.known(&format!("casemate kms status: ok, new data is written under key id {first}"));
+
+    story.step("etcd and a kube-apiserver that encrypts Secrets and ConfigMaps through it");
+    let server = lab.add_apiserver(plugin.encryption())?;
+    story.known(&format!("{} says it is ready", server.url()));
+
+    story.step(&format!("{SECRETS} Secrets are written with kubectl"));
+    for number in 0..SECRETS {
+        server.kubectl(&[
+            "create",
+            "secret",
+            "generic",
+            &secret(number),
+            &format!("--from-literal=word={}", word(number)),
+        ])?;
+    }
+    let key = format!("/registry/secrets/default/{}", secret(0));
+    let value = lab.etcd().get(&key)?.context("the Secret is not in etcd")?;
+    ensure!(!contains(&value, word(0).as_bytes()), "etcd holds the Secret's word in clear");
+    story.known(&format!(
+        "etcd {key} begins with {:?} and does not hold {:?} anywhere",
+        printable(&value, 44),
+        word(0)
+    ));
+    let file = lab.dir().join("value");
+    std::fs::write(&file, &value)?;
+    story.shown(&casemate(&["inspect", &file.display().to_string()])?);
+
+    story.step("They are read back");
+    read_all(&|args| Ok(server.kubectl(args)?))?;
+    story.known("kubectl get gives every word as it was written");
+
+    story.step("The root key is rotated: a version is staged, then activated");
+    let version = plugin.rotate()?;
+    let second = plugin.wait_for_switch(&first)?;
+    story.known(&format!(
+        "version {version} is active; casemate kms status names key id {second} now, no restart"
+    ));
+    adopted(&|args| Ok(server.kubectl(args)?), &lab, &second)?;
+    let proof = Proof::read(lab.etcd(), &ENCRYPTED)?;
+    story.known(&format!("kube-apiserver writes under it; what was there is as it was: {proof}"));
+    ensure!(!proof.all_under(&second), "everything is under the new key id before it was migrated");
+
+    story.step("Storage is migrated: kubectl get … | kubectl replace (until `casemate migrate` exists)");
+    for kind in ["secrets", "configmaps"] {
+        let all = server.kubectl(&["get", kind, "--all-namespaces", "--output", "json"])?;
+        server.kubectl_with_input(&["replace", "-f", "-"], all.as_bytes())?;
+    }
+    let proof = Proof::read(lab.etcd(), &ENCRYPTED)?;
+    ensure!(proof.all_under(&second), "not everything is under {second}: {proof}");
+    story.known(&format!("proof from etcd: {proof}, and that is all there is"));
+
+    story.step("A fresh kube-apiserver reads everything through a restarted plugin: no cache helps");
+    plugin.terminate()?;
+    plugin.start_again()?;
+    let fresh = lab.start_fresh(0)?;
+    read_all(&|args| Ok(fresh.kubectl(args)?))?;
+    story.known("kubectl get gives every word as it was written");
+
+    story.say("\nThe story is told: every step was checked as it says.");
+    if !once {
+        stay(&mut story, &lab, &plugin)?;
+    }
+    Ok(())
+}
+
+fn stay(story: &mut Story, lab: &Lab, plugin: &Plugin<'_>) -> anyhow::Result<()> {
+    let server = lab.apiserver(0)?;
+    let (kubectl, etcdctl) = (Tool::Kubectl.path()?, Tool::Etcdctl.path()?);
+    let product = crate::plugin::product("casemate")?;
+    let mut text = String::from("\nIt stays up for you. Try:\n");
+    writeln!(text, "  export KUBECONFIG={}", server.kubeconfig().display())?;
+    writeln!(text, "  {} get secrets", kubectl.display())?;
+    writeln!(
+        text,
+        "  {} --endpoints {} get --print-value-only /registry/secrets/default/{} | {} inspect -",
+        etcdctl.display(),
+        lab.etcd().endpoint(),
+        secret(1),
+        product.display()
+    )?;
+    writeln!(text, "  {} kms probe --socket unix://{}", product.display(), plugin.socket().display())?;
+    writeln!(text, "  {} key list --file {}", product.display(), plugin.key_file().display())?;
+    write!(text, "Ctrl-C (or the end of standard input) ends everything.")?;
+    story.say(&text);
+    // No signal handler: the kernel ends the servers of a process that is killed.
+    io::copy(&mut io::stdin(), &mut io::sink()).context("can't wait for standard input")?;
+    Ok(())
+}
+
+/// Waits until a Secret that is written now is stored under `key_id`.
+pub fn adopted(
+    kubectl: &dyn Fn(&[&str]) -> anyhow::Result<String>,
+    lab: &Lab,
+    key_id: &str,
+) -> anyhow::Result<()> {
+    for _ in 0..ADOPTION_LOOKS {
+        kubectl(&["get", "--raw", "/readyz"])?;
+        kubectl(&["create", "secret", "generic", "canary"])?;
+        let stored = Proof::read(lab.etcd(), &["/registry/secrets/default/canary"])?;
+        kubectl(&["delete", "secret", "canary"])?;
+        if stored.all_under(key_id) {
+            return Ok(());
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    anyhow::bail!("kube-apiserver still does not write under {key_id} after {ADOPTION_LOOKS} looks")
+}
+
+fn read_all(kubectl: &dyn Fn(&[&str]) -> anyhow::Result<String>) -> anyhow::Result<()> {
+    for number in 0..SECRETS {
+        let template = "go-template={{.data.word | base64decode}}";
+        let found = kubectl(&["get", "secret", &secret(number), "--output", template])?;
+        ensure!(found == word(number), "Secret {} reads as another word", secret(number));
+    }
+    Ok(())
+}
+
+fn secret(number: usize) -> String {
+    format!("demo-{number}")
+}
+
+fn word(number: usize) -> String {
+    format!("word-number-{number}-of-the-demo")
+}
+
+fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|part| part == needle)
+}
+
+fn printable(value: &[u8], length: usize) -> String {
+    value
+        .iter()
+        .take(length)
+        .map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' })
+        .collect()
+}
+
+#[derive(Default)]
+struct Story {
+    steps: usize,
+}
+
+impl Story {
+    fn say(&mut self, text: &str) {
+        println!("{text}");
+    }
+
+    fn step(&mut self, what: &str) {
+        self.steps += 1;
+        println!("\n{}. {what}", self.steps);
+    }
+
+    fn known(&mut self, how: &str) {
+        println!("   ✓ {how}");
+    }
+
+    fn shown(&mut self, text: &str) {
+        for line in text.lines() {
+            println!("   │ {line}");
+        }
+    }
+}
