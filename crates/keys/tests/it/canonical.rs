@@ -152,9 +152,13 @@ fn same_to_a_lenient_decoder(fields: &[Field]) -> Vec<(String, Vec<u8>)> {
     out
 }
 
-fn not_canonical(what: &str, opened: Result<Vec<u8>, String>) {
+/// Refused, and by the rule for the message itself.
+fn not_canonical(message: &str, what: &str, opened: Result<Vec<u8>, String>) {
     let error = opened.expect_err(what);
-    assert!(error.contains("is not canonical"), "{what}: refused by another rule: {error}");
+    assert!(
+        error.contains(&format!("{message} is not canonical")),
+        "{what}: refused by another rule: {error}"
+    );
 }
 
 fn refused(what: &str, opened: Result<Vec<u8>, String>) {
@@ -173,7 +177,7 @@ fn the_bases_open() {
 fn other_spellings_of_a_record() {
     for base in [Base::full(), Base::sparse()] {
         for (what, bytes) in same_to_a_lenient_decoder(&base.record()) {
-            not_canonical(&what, base.open_record(bytes));
+            not_canonical("record", &what, base.open_record(bytes));
         }
     }
 }
@@ -182,7 +186,7 @@ fn other_spellings_of_a_record() {
 fn other_spellings_of_a_core() {
     for base in [Base::full(), Base::sparse()] {
         for (what, bytes) in same_to_a_lenient_decoder(&base.core) {
-            not_canonical(&what, base.open_core(&bytes));
+            not_canonical("core", &what, base.open_core(&bytes));
         }
     }
 }
@@ -194,7 +198,7 @@ fn other_spellings_of_a_root() {
     for (what, bytes) in same_to_a_lenient_decoder(&root(&base.peers[0])) {
         let mut core = base.core.clone();
         core[index] = Field::bytes(4, bytes);
-        not_canonical(&what, base.open_core(&protobuf::encode(&core)));
+        not_canonical("core", &what, base.open_core(&protobuf::encode(&core)));
     }
 }
 
@@ -206,11 +210,11 @@ fn defaults_are_left_out() {
     {
         let mut core = base.core.clone();
         core.insert(index, field.clone());
-        not_canonical(&format!("{field:?}"), base.open_core(&protobuf::encode(&core)));
+        not_canonical("core", &format!("{field:?}"), base.open_core(&protobuf::encode(&core)));
     }
     let mut record = base.record();
     record.push(Field::bytes(4, []));
-    not_canonical("an empty signature", base.open_record(protobuf::encode(&record)));
+    not_canonical("record", "an empty signature", base.open_record(protobuf::encode(&record)));
 }
 
 /// A decoder cuts 64 bits to the 32 of the field.
@@ -220,7 +224,7 @@ fn numbers_do_not_overflow() {
     for high in [1 << 32, 1 << 63, u64::MAX << 32] {
         let mut core = base.core.clone();
         core[0] = Field::varint(1, 1 | high);
-        not_canonical("suite", base.open_core(&protobuf::encode(&core)));
+        not_canonical("core", "suite", base.open_core(&protobuf::encode(&core)));
 
         let mut algorithm = root(&base.peers[0]);
         let Value::Varint(number) = algorithm[1].value else { panic!() };
@@ -228,7 +232,7 @@ fn numbers_do_not_overflow() {
         let mut core = base.core.clone();
         let index = core.iter().position(|field| field.number == 4).unwrap();
         core[index] = Field::bytes(4, protobuf::encode(&algorithm));
-        not_canonical("algorithm", base.open_core(&protobuf::encode(&core)));
+        not_canonical("core", "algorithm", base.open_core(&protobuf::encode(&core)));
     }
     for suite in [0, 2, 255, 256, 257, u64::from(u32::MAX)] {
         refused("suite", base.open_changed(|core| core[0] = Field::varint(1, suite)));
@@ -250,7 +254,7 @@ fn sets_are_sorted_and_hold_each_once() {
         let mut core = base.core.clone();
         core.swap(at(number), at(number) + 1);
         // The key id of the sorted set, with the wraps in the sorted order: sound but for the spelling.
-        not_canonical("unsorted", base.open_core(&protobuf::encode(&core)));
+        not_canonical("core", "unsorted", base.open_core(&protobuf::encode(&core)));
         // And of the set as it stands, with the wraps in that order.
         let mut peers = base.peers.clone();
         peers.reverse();

@@ -13,6 +13,8 @@ mod vector;
 mod canonical;
 mod flips;
 mod generated;
+mod limits;
+mod origin;
 mod properties;
 mod read;
 mod secrets;

@@ -1,27 +1,20 @@
 //! The checks of Decrypt: what is refused before anybody is asked, what is skipped, and what opens.
 
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P256K1_SHA256_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
-    KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RSA_PSS_SHA384, RsaEncoding, RsaKeyPair, RsaPssSaltLength,
-};
-use aws_lc_rs::{encoding::AsDer, rand::SystemRandom};
-use casemate_keys::origin::{OriginPolicy, SignatureAlgorithm, Signer, Unproven};
+use casemate_keys::origin::{OriginPolicy, Signer};
 use casemate_keys::{
-    AcceptedCluster, Algorithm, Core, Epoch, Fingerprint, KekError, LineagePrefix, LocalKek, MAX_CORE_LEN,
-    MAX_RECORD_LEN, MAX_WRAP_LEN, PolicyError, RECORD_ANNOTATION, ReadPolicy, ReadRule, Readable, Record,
-    RecordError, Refusal, Root, Sealed, Skipped, Suite, WritePolicy, payload,
+    AcceptedCluster, Algorithm, Core, KekError, LineagePrefix, LocalKek, MAX_RECORD_LEN, RECORD_ANNOTATION,
+    ReadPolicy, ReadRule, Readable, Refusal, Root, Sealed, Skipped, Suite, payload,
 };
 
-use crate::forge::{NOW, Reader, Stored, around_core, key_id_of};
+use crate::forge::{NOW, Reader, Stored};
 use crate::peers::{Material, Peer, SigningPeer};
-use crate::protobuf::{self, Field};
 use crate::sample::{self, SEED, Sample, sha256};
 use crate::vector::read_policy;
 use crate::vectors::named;
 
 const KEY: &str = "4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f";
 
-fn file(version: u32) -> Peer {
+pub fn file(version: u32) -> Peer {
     Peer::file(KEY, version, [version as u8; 32])
 }
 
@@ -29,29 +22,29 @@ fn kwp(lineage: &str) -> Peer {
     Peer::new(lineage, Algorithm::PKCS11_AES_KWP, Material::Key(sha256(lineage.as_bytes())))
 }
 
-fn rsa() -> Peer {
+pub fn rsa() -> Peer {
     named("rsa-2048-ecdsa").peers().remove(0)
 }
 
-fn ecdsa() -> SigningPeer {
+pub fn ecdsa() -> SigningPeer {
     named("rsa-2048-ecdsa").signer.unwrap().peer()
 }
 
-fn pss() -> SigningPeer {
+pub fn pss() -> SigningPeer {
     named("rsa-4096-pss").signer.unwrap().peer()
 }
 
 /// Reads exactly these root keys, and asymmetric ones only if `signers` signed.
-fn reads(peers: &[Peer], signers: Vec<Signer>) -> ReadPolicy {
+pub fn reads(peers: &[Peer], signers: Vec<Signer>) -> ReadPolicy {
     read_policy(sample::cluster(), peers, OriginPolicy::Signed(signers))
 }
 
-fn check(policy: &ReadPolicy, sample: &Sample) -> Result<Readable, Refusal> {
+pub fn check(policy: &ReadPolicy, sample: &Sample) -> Result<Readable, Refusal> {
     sample.sealed(|sealed| policy.check(sealed, NOW))
 }
 
 /// Tries wraps as a plugin does, and counts the calls.
-fn open(policy: &ReadPolicy, peers: &[Peer], sample: &Sample) -> (Result<Vec<u8>, String>, usize) {
+pub fn open(policy: &ReadPolicy, peers: &[Peer], sample: &Sample) -> (Result<Vec<u8>, String>, usize) {
     let mut reader = Reader::new(policy, peers);
     let stored = Stored {
         ciphertext: sample.ciphertext.clone(),
@@ -61,12 +54,12 @@ fn open(policy: &ReadPolicy, peers: &[Peer], sample: &Sample) -> (Result<Vec<u8>
     (reader.open(&stored), reader.calls)
 }
 
-fn opens(policy: &ReadPolicy, peers: &[Peer], sample: &Sample) {
+pub fn opens(policy: &ReadPolicy, peers: &[Peer], sample: &Sample) {
     assert_eq!(open(policy, peers, sample).0.as_deref(), Ok(&SEED[..]));
 }
 
 /// Why the roots of a record are not read.
-fn skipped(policy: &ReadPolicy, sample: &Sample) -> Vec<Skipped> {
+pub fn skipped(policy: &ReadPolicy, sample: &Sample) -> Vec<Skipped> {
     match check(policy, sample) {
         Ok(readable) => readable.skipped().iter().map(|(_, reason)| reason.clone()).collect(),
         Err(Refusal::NoReadableRoot { roots }) => roots.into_iter().map(|(_, reason)| reason).collect(),
@@ -377,312 +370,4 @@ fn a_payload_is_64_bytes_of_this_record() {
         payload[bit / 8] ^= 1 << (bit % 8);
         assert!(readable.local_kek(&payload).is_none(), "bit {bit}");
     }
-}
-
-/// A record under `peers` that names `named` as its signer and carries this signature of its message.
-fn signed(peers: &[Peer], named: &SigningPeer, sign: impl Fn(&[u8]) -> Vec<u8>) -> Sample {
-    let proper = Sample::with(Suite::One, peers, &[], Some(named));
-    let signature = sign(&proper.record.origin_message());
-    let wraps = proper.record.wraps().map(|(_, wrap)| wrap.to_vec()).collect();
-    let record = Record::new(proper.record.core().clone(), wraps, vec![], Some(signature)).unwrap();
-    let annotation = record.encode();
-    let ciphertext = proper.kek.seal(Suite::One, &sha256(&annotation), &SEED).unwrap();
-    Sample { record, annotation, ciphertext, ..proper }
-}
-
-fn unproven(policy: &ReadPolicy, peers: &[Peer], sample: &Sample) -> Unproven {
-    assert_eq!(open(policy, peers, sample).1, 0, "nobody is asked");
-    match skipped(policy, sample).remove(0) {
-        Skipped::Origin(unproven) => unproven,
-        other => panic!("skipped for another reason: {other}"),
-    }
-}
-
-#[test]
-fn asymmetric_wraps_need_a_signature_of_a_pinned_key() {
-    let peers = [rsa()];
-    for signer in [ecdsa(), pss()] {
-        let lineage = signer.signer.lineage.clone();
-        let bad = Unproven::BadSignature { signer: lineage.clone() };
-        let pinned = reads(&peers, vec![signer.signer.clone()]);
-        let sample = signed(&peers, &signer, |message| signer.sign(message));
-        opens(&pinned, &peers, &sample);
-
-        let unsigned = Sample::of(&peers);
-        assert_eq!(unproven(&pinned, &peers, &unsigned), Unproven::Unsigned);
-        let elsewhere = Signer { lineage: "pkcs11:other".parse().unwrap(), ..signer.signer.clone() };
-        for signers in [vec![], vec![elsewhere]] {
-            let unknown = Unproven::UnknownSigner { signer: lineage.clone() };
-            assert_eq!(unproven(&reads(&peers, signers), &peers, &sample), unknown);
-        }
-
-        // Every bit of the signature, and other lengths.
-        let good = sample.record.origin_signature().unwrap().to_vec();
-        for byte in 0..good.len() {
-            let mut signature = good.clone();
-            signature[byte] ^= 1 << (byte % 8);
-            let wraps = sample.record.wraps().map(|(_, wrap)| wrap.to_vec()).collect();
-            let record = Record::new(sample.record.core().clone(), wraps, vec![], Some(signature)).unwrap();
-            assert_eq!(pinned.origin.check(&record), Err(bad.clone()), "byte {byte}");
-        }
-        for signature in [&good[..good.len() - 1], &good[1..], &[0][..], &[0; 64], &[0; 384], &[0xff; 384]] {
-            let planted = signed(&peers, &signer, |_| signature.to_vec());
-            assert_eq!(unproven(&pinned, &peers, &planted), bad);
-        }
-
-        // Signatures of the right key over something else.
-        let other = signed(&peers, &signer, |message| signer.sign(message));
-        let others = other.record.origin_signature().unwrap().to_vec();
-        assert_eq!(unproven(&pinned, &peers, &signed(&peers, &signer, |_| others.clone())), bad);
-        for wrong in 0..4 {
-            let planted = signed(&peers, &signer, |message| {
-                signer.sign(&match wrong {
-                    0 => message[b"casemate.dev/v1/origin\0".len()..].to_vec(),
-                    1 => sha256(message).to_vec(),
-                    2 => [message, b"\0"].concat(),
-                    _ => vec![],
-                })
-            });
-            assert_eq!(unproven(&pinned, &peers, &planted), bad, "{wrong}");
-        }
-    }
-    // A pinned key does not sign for another pinned key.
-    let (one, other) = (ecdsa(), pss());
-    let both = reads(&peers, vec![one.signer.clone(), other.signer.clone()]);
-    for (named, signing) in [(&one, &other), (&other, &one)] {
-        let planted = signed(&peers, named, |message| signing.sign(message));
-        let signer = named.signer.lineage.clone();
-        assert_eq!(unproven(&both, &peers, &planted), Unproven::BadSignature { signer });
-    }
-}
-
-#[test]
-fn signatures_of_other_algorithms_do_not_verify() {
-    let peers = [rsa()];
-    let random = SystemRandom::new();
-    let refused = |signer: &Signer, named: &SigningPeer, sign: &dyn Fn(&[u8]) -> Vec<u8>| {
-        let planted = signed(&peers, named, sign);
-        let expected = Unproven::BadSignature { signer: named.signer.lineage.clone() };
-        assert_eq!(unproven(&reads(&peers, vec![signer.clone()]), &peers, &planted), expected);
-    };
-
-    // RSA-PSS with 2048 bits: a good signature of a pinned key that the format does not know.
-    let Material::Private(small) = rsa().material else { panic!() };
-    let small = SigningPeer::new("pkcs11:51", SignatureAlgorithm::RsaPss3072, small);
-    refused(&small.signer, &small, &|message| small.sign(message));
-    // The 3072-bit key with another padding, hash or salt.
-    let pss = pss();
-    let pair = RsaKeyPair::from_pkcs8(&pss.pkcs8).unwrap();
-    let encodings: [&'static dyn RsaEncoding; 5] = [
-        &RSA_PKCS1_SHA256,
-        &RSA_PSS_SHA384,
-        &const { RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(0)) },
-        &const { RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(20)) },
-        &const { RSA_PSS_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(384 - 34)) },
-    ];
-    for encoding in encodings {
-        refused(&pss.signer, &pss, &|message| {
-            let mut out = vec![0; pair.public_modulus_len()];
-            pair.sign(encoding, &random, message, &mut out).unwrap();
-            out
-        });
-    }
-    // The P-256 key, r ‖ s instead of DER.
-    let ecdsa = ecdsa();
-    let fixed = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &ecdsa.pkcs8).unwrap();
-    refused(&ecdsa.signer, &ecdsa, &|message| fixed.sign(&random, message).unwrap().as_ref().to_vec());
-
-    // A key of another curve, or of another kind, pinned by mistake.
-    let other_curve: &'static EcdsaSigningAlgorithm = &ECDSA_P256K1_SHA256_ASN1_SIGNING;
-    let other_curve = EcdsaKeyPair::generate(other_curve).unwrap();
-    let spki = other_curve.public_key().as_der().unwrap().as_ref().to_vec();
-    for public_key in [spki, other_curve.public_key().as_ref().to_vec()] {
-        let pinned = Signer { public_key, ..ecdsa.signer.clone() };
-        refused(&pinned, &ecdsa, &|message| other_curve.sign(&random, message).unwrap().as_ref().to_vec());
-    }
-    for public_key in [vec![], pss.signer.public_key.clone(), vec![4; 65], vec![0; 65]] {
-        let pinned = Signer { public_key, ..ecdsa.signer.clone() };
-        refused(&pinned, &ecdsa, &|message| ecdsa.sign(message));
-    }
-    let confused = Signer { algorithm: SignatureAlgorithm::RsaPss3072, ..ecdsa.signer.clone() };
-    refused(&confused, &ecdsa, &|message| ecdsa.sign(message));
-    let confused = Signer { algorithm: SignatureAlgorithm::EcdsaP256, ..pss.signer.clone() };
-    refused(&confused, &pss, &|message| pss.sign(message));
-}
-
-#[test]
-fn a_symmetric_wrap_is_read_where_the_origin_is_not_proven() {
-    let (peers, signer) = ([file(1), rsa()], ecdsa());
-    let asymmetric_only = [rsa()];
-    let policy = reads(&peers, vec![signer.signer.clone()]);
-
-    let good = signed(&peers, &signer, |message| signer.sign(message));
-    assert_eq!(check(&policy, &good).unwrap().attempts().len(), 2);
-    opens(&policy, &asymmetric_only, &good);
-
-    for sample in [Sample::of(&peers), signed(&peers, &signer, |_| vec![1; 70])] {
-        opens(&policy, &peers, &sample);
-        let readable = check(&policy, &sample).unwrap();
-        let [attempt] = readable.attempts() else { panic!("the RSA wrap would be tried") };
-        assert_eq!(attempt.root, peers[0].root);
-        assert!(matches!(skipped(&policy, &sample)[..], [Skipped::Origin(_)]));
-        // Whoever can't read the symmetric one reads nothing.
-        assert!(
-            open(&reads(&asymmetric_only, vec![signer.signer.clone()]), &asymmetric_only, &sample).0.is_err()
-        );
-        // Unless that is asked for.
-        let accept = ReadPolicy { origin: OriginPolicy::AcceptUnproven, ..policy.clone() };
-        opens(&accept, &asymmetric_only, &sample);
-    }
-    // No proof makes a root readable that no rule covers.
-    let accept = ReadPolicy { origin: OriginPolicy::AcceptUnproven, ..reads(&[file(2)], vec![]) };
-    assert_eq!(skipped(&accept, &Sample::of(&asymmetric_only)), [Skipped::UnknownRoot]);
-}
-
-#[test]
-fn a_suite_of_a_later_version_is_refused() {
-    let (peer, kek) = (file(1), LocalKek::generate());
-    let core = |suite| {
-        let root = protobuf::encode(&[Field::bytes(1, peer.root.lineage.as_str()), Field::varint(2, 1)]);
-        let fields = [
-            Field::varint(1, suite),
-            Field::bytes(2, "vectors.example"),
-            Field::bytes(4, root),
-            Field::bytes(6, kek.id().0),
-            Field::bytes(8, "test/1"),
-        ];
-        (protobuf::encode(&fields), key_id_of(&fields))
-    };
-    let peers = [peer.clone()];
-    let policy = reads(&peers, vec![]);
-    let check = |suite: u64| {
-        let (core, key_id) = core(suite);
-        let mut stored = around_core(&core, &key_id, &kek, &peers, &[]);
-        stored.ciphertext[0] = suite as u8;
-        let annotations = [(RECORD_ANNOTATION, stored.annotation.as_slice())];
-        let sealed = Sealed { ciphertext: &stored.ciphertext, key_id: &key_id, annotations: &annotations };
-        policy.check(&sealed, NOW).map(drop)
-    };
-    assert_eq!(check(1), Ok(()));
-    for found in [2, 3, 255, 256, 257, u32::MAX] {
-        assert_eq!(check(found.into()), Err(Refusal::Record(RecordError::Suite { found })));
-    }
-}
-
-#[test]
-fn limits_of_a_record_are_met_exactly() {
-    let peers: Vec<Peer> = (1..=4).map(file).collect();
-    let kek = LocalKek::generate();
-    let core = |roots: usize, recipients: u8, signer: Option<&SigningPeer>| {
-        let recipients = (0..recipients).map(|n| Fingerprint([n; 32])).collect();
-        sample::core(Suite::One, &peers[..roots], recipients, signer, &kek)
-    };
-    let decoded = |record: Result<Record, RecordError>| {
-        record.inspect(|record| assert_eq!(Record::decode(&record.encode()).as_ref(), Ok(record)))
-    };
-    let too_long = |what, found, most| Err(RecordError::TooLong { what, found, most });
-
-    // Wraps, of both kinds; written and read. `raw` is what a careless writer would make.
-    let raw = |core: &Core, wrap: &[u8], recovery: &[u8]| {
-        let fields = [Field::bytes(1, core.encode()), Field::bytes(2, wrap), Field::bytes(3, recovery)];
-        Record::decode(&protobuf::encode(&fields))
-    };
-    for (length, expected) in [
-        (0, Err(RecordError::EmptyWrap)),
-        (1, Ok(())),
-        (MAX_WRAP_LEN, Ok(())),
-        (2049, too_long("a wrap", 2049, 2048)),
-    ] {
-        let wrap = vec![1; length];
-        for (wrap, recovery) in [(wrap.clone(), vec![1]), (vec![1], wrap)] {
-            let core = core(1, 1, None);
-            assert_eq!(raw(&core, &wrap, &recovery).map(drop), expected);
-            let record = Record::new(core, vec![wrap], vec![recovery], None);
-            assert_eq!(decoded(record).map(drop), expected);
-        }
-    }
-    // Counts.
-    for (wraps, recovery) in [(0, 0), (1, 0), (3, 0), (2, 1)] {
-        let record = Record::new(core(2, 0, None), vec![vec![1]; wraps], vec![vec![1]; recovery], None);
-        assert!(matches!(record, Err(RecordError::WrapCount { .. })));
-    }
-    let root = |n: u32| file(n).root;
-    for (roots, recipients, expected) in [
-        (0, 0, Some(PolicyError::RootCount { found: 0 })),
-        (4, 4, None),
-        (5, 0, Some(PolicyError::RootCount { found: 5 })),
-        (1, 5, Some(PolicyError::RecipientCount { found: 5 })),
-    ] {
-        let recipients: Vec<_> = (0..recipients).map(|n| Fingerprint([n; 32])).collect();
-        let roots: Vec<_> = (1..=roots).map(root).collect();
-        let policy = WritePolicy::new(
-            Suite::One,
-            sample::cluster(),
-            Epoch(0),
-            roots.clone(),
-            recipients.clone(),
-            None,
-        );
-        assert_eq!(policy.err(), expected);
-        // The same in a record, sorted as the format wants it.
-        let mut fields = vec![Field::varint(1, 1), Field::bytes(2, "vectors.example")];
-        fields.extend(roots.iter().map(|root| {
-            let number = u64::from(root.algorithm.number());
-            Field::bytes(
-                4,
-                protobuf::encode(&[Field::bytes(1, root.lineage.as_str()), Field::varint(2, number)]),
-            )
-        }));
-        fields.extend(recipients.iter().map(|fingerprint| Field::bytes(5, fingerprint.0)));
-        fields.extend([Field::bytes(6, kek.id().0), Field::bytes(8, "test/1")]);
-        let mut record = vec![Field::bytes(1, protobuf::encode(&fields))];
-        record.extend(roots.iter().map(|_| Field::bytes(2, [1])));
-        record.extend(recipients.iter().map(|_| Field::bytes(3, [1])));
-        let read = Record::decode(&protobuf::encode(&record)).map(drop);
-        assert_eq!(read, expected.map_or(Ok(()), |error| Err(RecordError::Policy(error))));
-    }
-    // The signature.
-    let signer = pss();
-    for (length, expected) in [
-        (0, Err(RecordError::Signature)),
-        (1, Ok(())),
-        (384, Ok(())),
-        (385, too_long("the origin signature", 385, 384)),
-    ] {
-        let record = Record::new(core(1, 0, Some(&signer)), vec![vec![1]], vec![], Some(vec![1; length]));
-        assert_eq!(decoded(record).map(drop), expected);
-    }
-    assert_eq!(
-        Record::new(core(1, 0, Some(&signer)), vec![vec![1]], vec![], None),
-        Err(RecordError::Signature)
-    );
-    let unnamed = Record::new(core(1, 0, None), vec![vec![1]], vec![], Some(vec![1; 64]));
-    assert_eq!(unnamed, Err(RecordError::Signature));
-    // The core: a lineage that fills it.
-    let filled = |length: usize| {
-        let lineage = format!("exec:{}", "a".repeat(length)).parse().unwrap();
-        let roots = vec![Root { lineage, algorithm: Algorithm::EXEC }];
-        let policy = WritePolicy::new(Suite::One, sample::cluster(), Epoch(0), roots, vec![], None).unwrap();
-        Core { policy, ..core(1, 0, None) }
-    };
-    let room = MAX_CORE_LEN - filled(1000).encode().len() + 1000;
-    assert_eq!(filled(room).encode().len(), MAX_CORE_LEN);
-    assert!(decoded(Record::new(filled(room), vec![vec![1]], vec![], None)).is_ok());
-    let long = filled(room + 1);
-    let fields = [Field::bytes(1, long.encode()), Field::bytes(2, [1])];
-    let expected = too_long("core", MAX_CORE_LEN + 1, MAX_CORE_LEN);
-    assert_eq!(Record::decode(&protobuf::encode(&fields)).map(drop), expected);
-    assert_eq!(Record::new(long, vec![vec![1]], vec![], None).map(drop), expected);
-    // The record.
-    let wraps = |last: usize| vec![vec![1; 2048], vec![1; 2048], vec![1; 2048], vec![1; last]];
-    let core = core(4, 0, None);
-    let length = Record::new(core.clone(), wraps(1000), vec![], None).unwrap().encode().len();
-    let last = MAX_RECORD_LEN - length + 1000;
-    let full = decoded(Record::new(core.clone(), wraps(last), vec![], None)).unwrap();
-    assert_eq!(full.encode().len(), MAX_RECORD_LEN);
-    let expected = too_long("record", MAX_RECORD_LEN + 1, MAX_RECORD_LEN);
-    assert_eq!(Record::new(core.clone(), wraps(last + 1), vec![], None).map(drop), expected);
-    let mut fields = vec![Field::bytes(1, core.encode())];
-    fields.extend(wraps(last + 1).iter().map(|wrap| Field::bytes(2, wrap)));
-    assert_eq!(Record::decode(&protobuf::encode(&fields)).map(drop), expected);
 }
