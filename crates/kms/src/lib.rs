@@ -10,9 +10,11 @@
 //! Beside it, one task a provider ([`provider::Observer`]) watches root keys, asks
 //! [`casemate_kms_state::Machine`] what follows, and swaps that state.
 //!
-//! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop).
+//! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
+//! [`cli`] (the command line).
 
 pub mod check;
+pub mod cli;
 pub mod config;
 pub mod grpc;
 pub mod provider;

@@ -1,73 +1,15 @@
 //! `casemate-kms`: serve, check, version, schema.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use casemate_keys::KeyId;
 use casemate_kms::check::check;
+use casemate_kms::cli::{Cli, Command, ConfigFile, LogForm, Output};
 use casemate_kms::config::{API_VERSION, Config};
 use casemate_kms::serve::serve;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-
-/// KMS v2 plugin of Kubernetes: encrypts with a local key that root keys of your choice wrap.
-#[derive(Parser)]
-#[command(name = "casemate-kms", version, arg_required_else_help = true, after_help = EXIT_CODES)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 a finding or failure, 2 usage or configuration.";
-
-#[derive(Subcommand)]
-enum Command {
-    /// Serve all providers of the configuration until SIGTERM or SIGINT
-    Serve {
-        #[command(flatten)]
-        config: ConfigFile,
-        /// Let this key id write again although another one was active since
-        #[arg(long, value_name = "KEY-ID")]
-        accept_reuse: Option<KeyId>,
-        /// How log lines look
-        #[arg(long, value_enum, default_value_t)]
-        log: LogForm,
-    },
-    /// Validate the configuration and all it names, without serving
-    Check {
-        #[command(flatten)]
-        config: ConfigFile,
-        /// Form of the answer
-        #[arg(long, value_enum, default_value_t)]
-        output: Output,
-    },
-    /// Print the JSON Schema of the configuration
-    Schema,
-    /// Print version and formats
-    Version,
-}
-
-#[derive(clap::Args)]
-struct ConfigFile {
-    /// The configuration
-    #[arg(long, value_name = "FILE", default_value = "/etc/casemate-kms/config.yaml")]
-    config: PathBuf,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum LogForm {
-    #[default]
-    Text,
-    Json,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Output {
-    #[default]
-    Table,
-    Json,
-}
 
 fn main() -> ExitCode {
     match Cli::parse().command {

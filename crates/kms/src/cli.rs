@@ -1,0 +1,88 @@
+//! The words of the command line.
+
+use std::path::PathBuf;
+
+use casemate_keys::KeyId;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 a finding or failure, 2 usage or configuration.";
+
+/// KMS v2 plugin of Kubernetes: encrypts with a local key that root keys of your choice wrap.
+#[derive(Debug, Parser)]
+#[command(name = "casemate-kms", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve all providers of the configuration until SIGTERM or SIGINT
+    Serve {
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Let this key id write again although another one was active since
+        #[arg(long, value_name = "KEY-ID")]
+        accept_reuse: Option<KeyId>,
+        /// How log lines look
+        #[arg(long, value_enum, default_value_t)]
+        log: LogForm,
+    },
+    /// Validate the configuration and all it names, without serving
+    Check {
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
+    /// Print the JSON Schema of the configuration
+    Schema,
+    /// Print version and formats
+    Version,
+}
+
+/// Where the configuration is.
+#[derive(clap::Args, Debug)]
+pub struct ConfigFile {
+    /// The configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/casemate-kms/config.yaml")]
+    pub config: PathBuf,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum LogForm {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Form of an answer.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub enum Output {
+    /// For people
+    #[default]
+    Table,
+    /// For programs
+    Json,
+}
+
+/// The whole command line as data: the reference page is made from it.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        super::command().debug_assert();
+    }
+}
