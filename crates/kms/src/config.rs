@@ -38,7 +38,7 @@ pub struct Config {
     pub cluster_id: Parsed<ClusterId>,
     /// Folder for what outlives a restart: the current record and the ledger of each provider. Neither is secret.
     #[serde(default = "default_state_directory")]
-    pub state_directory: PathBuf,
+    pub state_directory: Parsed<AbsolutePath>,
     /// KMS providers to serve, each on its own socket.
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
@@ -60,7 +60,7 @@ pub struct ProviderConfig {
     #[serde(default)]
     pub epoch: u64,
     /// Root keys that new data is wrapped under: all of them, each alone opens it.
-    #[serde(deserialize_with = "at_least_one")]
+    #[serde(deserialize_with = "one_to_four")]
     #[schemars(length(min = 1, max = 4))]
     pub root_keys: Vec<WriteKeyConfig>,
     /// Root keys that are only read with.
@@ -117,8 +117,7 @@ pub struct AlsoAccept {
     #[schemars(with = "String")]
     pub cluster_id: Parsed<ClusterId>,
     /// Until when, RFC 3339.
-    #[schemars(with = "String")]
-    pub until: Parsed<jiff::Timestamp>,
+    pub until: Parsed<Until>,
 }
 
 /// Which version of a root key writes.
@@ -142,8 +141,10 @@ impl Config {
         if length > MAX_LEN {
             return Err(ConfigError::TooLarge { path: path.to_owned(), length });
         }
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        Self::parse(&text, path)
+        let bytes = std::fs::read(path).map_err(unreadable)?;
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|error| ConfigError::not_text(path, &bytes[..error.valid_up_to()]))?;
+        Self::parse(text, path)
     }
 
     /// Parses the text of a configuration; `path` is for errors.
@@ -168,32 +169,21 @@ impl Config {
         Ok(config)
     }
 
+    /// What no field can tell alone.
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let twice = |what, name: String| ConfigError::Twice { path: path.to_owned(), what, name };
-        if !self.state_directory.is_absolute() {
-            let found = self.state_directory.display().to_string();
-            return Err(ConfigError::RelativeStateDirectory { path: path.to_owned(), found });
-        }
-        for (index, provider) in self.providers.iter().enumerate() {
-            let earlier = &self.providers[..index];
-            if earlier.iter().any(|other| other.name == provider.name) {
-                return Err(twice("provider", provider.name.to_string()));
-            }
-            if earlier.iter().any(|other| other.endpoint == provider.endpoint) {
-                return Err(twice("endpoint", provider.endpoint.to_string()));
-            }
-            if provider.root_keys.len() > casemate_keys::MAX_WRAPS_OF_A_KIND {
-                let (name, found) = (provider.name.to_string(), provider.root_keys.len());
-                return Err(ConfigError::TooManyRootKeys { path: path.to_owned(), provider: name, found });
-            }
-            let mut ids = Vec::new();
-            let write = provider.root_keys.iter().map(|key| &key.file.id);
-            for id in write.chain(provider.read_keys.iter().map(|key| &key.file.id)) {
-                if ids.contains(&id) {
-                    return Err(twice("key id", id.to_string()));
-                }
-                ids.push(id);
-            }
+        let names = self.providers.iter().map(|provider| (&*provider.name, provider.name.line()));
+        at_most_once(path, "name", names)?;
+        let endpoints = self.providers.iter().map(|provider| (&*provider.endpoint, provider.endpoint.line()));
+        at_most_once(path, "endpoint", endpoints)?;
+        for provider in &self.providers {
+            let write = provider.root_keys.iter().map(|key| (&key.name, &key.file));
+            let read = provider.read_keys.iter().map(|key| (&key.name, &key.file));
+            let keys: Vec<_> = write.chain(read).collect();
+            at_most_once(path, "name", keys.iter().map(|(name, _)| (&***name, name.line())))?;
+            at_most_once(path, "id", keys.iter().map(|(_, file)| (&*file.id, file.id.line())))?;
+            let others = provider.also_accept.iter().map(|other| &other.cluster_id);
+            let clusters = std::iter::once(&self.cluster_id).chain(others);
+            at_most_once(path, "clusterId", clusters.map(|cluster| (&**cluster, cluster.line())))?;
         }
         Ok(())
     }
@@ -226,7 +216,7 @@ impl ProviderConfig {
         let read = self.read_keys.iter().map(|key| rule(&key.file, key.min_read_version));
         let also_accept = self.also_accept.iter().map(|other| AcceptedCluster {
             cluster: other.cluster_id.0.clone(),
-            until: u64::try_from(other.until.0.as_second()).unwrap_or(0),
+            until: u64::try_from(other.until.0.0.as_second()).unwrap_or(0),
         });
         ReadPolicy {
             cluster: cluster.clone(),
@@ -252,8 +242,25 @@ impl From<VersionSelection> for Selection {
     }
 }
 
-fn default_state_directory() -> PathBuf {
-    PathBuf::from("/var/lib/casemate-kms")
+fn default_state_directory() -> Parsed<AbsolutePath> {
+    Parsed::unwritten(AbsolutePath("/var/lib/casemate-kms".into()))
+}
+
+/// A list may name each thing once.
+fn at_most_once<'a, T: PartialEq + fmt::Display + 'a>(
+    path: &Path,
+    field: &'static str,
+    named: impl Iterator<Item = (&'a T, u64)>,
+) -> Result<(), ConfigError> {
+    let mut earlier: Vec<(&T, u64)> = Vec::new();
+    for (name, line) in named {
+        if let Some((_, first)) = earlier.iter().find(|(other, _)| *other == name) {
+            let (found, first) = (name.to_string(), *first);
+            return Err(ConfigError::Twice { path: path.to_owned(), line, field, found, first });
+        }
+        earlier.push((name, line));
+    }
+    Ok(())
 }
 
 fn at_least_one<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
@@ -264,6 +271,20 @@ where
     let items = Vec::deserialize(deserializer)?;
     if items.is_empty() {
         Err(D::Error::custom("the list is empty; at least one item is needed"))
+    } else {
+        Ok(items)
+    }
+}
+
+fn one_to_four<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    const MOST: usize = casemate_keys::MAX_WRAPS_OF_A_KIND;
+    let items = at_least_one(deserializer)?;
+    if items.len() > MOST {
+        Err(D::Error::custom(format!("the list has {} items; at most {MOST} are accepted", items.len())))
     } else {
         Ok(items)
     }
@@ -357,6 +378,12 @@ impl Name {
     }
 }
 
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl FromStr for Name {
     type Err = String;
 
@@ -429,9 +456,10 @@ impl FromStr for Mode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match u32::from_str_radix(text, 8) {
-            Ok(mode) if text.starts_with('0') && mode <= 0o777 && mode & 0o007 == 0 => Ok(Self(mode)),
-            Ok(mode) if text.starts_with('0') && mode <= 0o777 => Err(format!(
+        let octal = u32::from_str_radix(text, 8).ok().filter(|_| text.starts_with('0') && text.len() == 4);
+        match octal {
+            Some(mode) if mode & 0o007 == 0 => Ok(Self(mode)),
+            Some(_) => Err(format!(
                 "{text:?} lets everybody on the host encrypt and decrypt; the last digit must be 0, as in \"0660\""
             )),
             _ => Err(format!("found {text:?}; a mode is octal in quotes, such as \"0600\" or \"0660\"")),
@@ -445,7 +473,7 @@ impl JsonSchema for Mode {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({"type": "string", "pattern": "^0[0-7]?[0-7]0$"})
+        schemars::json_schema!({"type": "string", "pattern": "^0[0-7]{2}0$"})
     }
 }
 
@@ -455,9 +483,31 @@ impl fmt::Display for Mode {
     }
 }
 
+/// A moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+pub struct Until(#[schemars(with = "String")] pub jiff::Timestamp);
+
+impl FromStr for Until {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|_| {
+            format!("found {text:?}; a date is RFC 3339 with time and zone, such as 2027-01-01T00:00:00Z")
+        })
+    }
+}
+
 /// An absolute path.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct AbsolutePath(pub PathBuf);
+
+impl std::ops::Deref for AbsolutePath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl FromStr for AbsolutePath {
     type Err = String;

@@ -37,36 +37,36 @@ pub enum ConfigError {
         message: String,
     },
     /// Two of what there may be only one of.
-    #[error("{}: {what} {name:?} is there twice; each needs its own", path.display())]
+    #[error("{}:{line}: {field}: {found:?} stands in line {first} already; each needs its own", path.display())]
     Twice {
         /// Which file.
         path: PathBuf,
-        /// Provider, endpoint or key id.
-        what: &'static str,
+        /// Where the second one stands.
+        line: u64,
+        /// Which field.
+        field: &'static str,
         /// The doubled one.
-        name: String,
-    },
-    /// A state directory that depends on where the daemon is started.
-    #[error("{}: stateDirectory: found {found:?}; the path must be absolute", path.display())]
-    RelativeStateDirectory {
-        /// Which file.
-        path: PathBuf,
-        /// What stands there.
         found: String,
-    },
-    /// More root keys than a record holds.
-    #[error("{}: provider {provider:?} has {found} rootKeys; at most 4 are accepted", path.display())]
-    TooManyRootKeys {
-        /// Which file.
-        path: PathBuf,
-        /// Which provider.
-        provider: String,
-        /// How many.
-        found: usize,
+        /// Where the first one stands.
+        first: u64,
     },
 }
 
 impl ConfigError {
+    /// `before` is what could be read.
+    pub(super) fn not_text(path: &Path, before: &[u8]) -> Self {
+        let mut lines = before.split(|byte| *byte == b'\n').rev();
+        let column = lines.next().map_or(0, <[u8]>::len) as u64 + 1;
+        let message = "found a byte that is no UTF-8; a configuration is YAML in UTF-8".into();
+        Self::Malformed {
+            path: path.to_owned(),
+            line: lines.count() as u64 + 1,
+            column,
+            field: None,
+            message,
+        }
+    }
+
     pub(super) fn of_yaml(path: &Path, text: &str, error: &serde_saphyr::Error) -> Self {
         let (line, column) = error.location().map_or((1, 1), |place| (place.line(), place.column()));
         let field = usize::try_from(line)
@@ -76,6 +76,8 @@ impl ConfigError {
         let message = error.without_snippet().to_string();
         // The library repeats the place at the end of its message.
         let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
+        // The place of what is missing is the end of what is there: another field.
+        let field = field.filter(|_| !message.starts_with("missing field"));
         Self::Malformed { path: path.to_owned(), line, column, field, message }
     }
 }

@@ -1,1 +1,391 @@
+#![allow(clippy::unwrap_used)]
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+/// Everything that can stand in a configuration.
+const WHOLE: &str = "\
+apiVersion: casemate.dev/v1alpha1
+kind: KmsConfiguration
+clusterId: prod-eu.1
+stateDirectory: /var/lib/casemate-kms
+providers:
+  - name: casemate
+    endpoint: unix:///run/casemate/kms.sock
+    socketMode: \"0660\"
+    epoch: 3
+    rootKeys:
+      - name: main
+        version: latest
+        minReadVersion: 2
+        file:
+          path: /etc/casemate/main.key
+          id: 0123456789abcdef0123456789abcdef
+      - name: second
+        version: 7
+        file:
+          path: /etc/casemate/second.key
+          id: \"11111111111111111111111111111111\"
+    readKeys:
+      - name: old
+        minReadVersion: 1
+        file: {path: /etc/casemate/old.key, id: \"22222222222222222222222222222222\"}
+    alsoAccept:
+      - clusterId: staging
+        until: 2027-01-01T00:00:00Z
+  - name: other
+    endpoint: unix:///run/casemate/other.sock
+    rootKeys:
+      - name: main
+        file:
+          path: /etc/casemate/main.key
+          id: 0123456789abcdef0123456789abcdef
+";
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, Path::new("/etc/kms.yaml")).map_err(|error| error.to_string())
+}
+
+#[test]
+fn everything_that_can_be_configured_is_parsed() {
+    let config = parse(WHOLE).unwrap();
+    assert_eq!(config.cluster_id.as_str(), "prod-eu.1");
+    let [first, second] = &config.providers[..] else { panic!("two providers") };
+    assert_eq!(first.endpoint.path(), Path::new("/run/casemate/kms.sock"));
+    assert_eq!((first.socket_mode.0.0, first.epoch), (0o660, 3));
+    assert_eq!(first.root_keys[0].version, VersionSelection::Latest);
+    assert_eq!(first.root_keys[1].version, VersionSelection::Pinned(7));
+    assert_eq!((second.socket_mode.0.0, second.epoch), (0o600, 0));
+    assert!(second.also_accept.is_empty() && second.read_keys.is_empty());
+
+    let policy = first.read_policy(&config.cluster_id);
+    let minimums: Vec<_> = policy.rules.iter().map(|rule| rule.min_version).collect();
+    assert_eq!(minimums, [Some(2), None, Some(1)]);
+    assert_eq!(policy.also_accept[0].until, 1_798_761_600);
+    assert_eq!(policy.origin, OriginPolicy::Signed(Vec::new()));
+}
+
+#[test]
+fn what_is_left_out_has_defaults() {
+    let text = WHOLE.replace("stateDirectory: /var/lib/casemate-kms\n", "");
+    assert_eq!(parse(&text).unwrap().state_directory.0.0, PathBuf::from("/var/lib/casemate-kms"));
+    // YAML has no octal numbers that all readers agree on: with and without quotes it is this text.
+    let bare = WHOLE.replace("\"0660\"", "0660");
+    assert_eq!(parse(&bare).unwrap().providers[0].socket_mode.0.0, 0o660);
+}
+
+/// (what is replaced in [`WHOLE`], by what, the line of the error, what its text must hold)
+#[rustfmt::skip]
+const BROKEN: &[(&str, &str, u64, &[&str])] = &[
+    // Fields
+    ("kind:", "kinds:", 2, &["kinds", "unknown field", "expected one of", "kind,"]),
+    ("    epoch: 3", "    epock: 3", 9, &["epock", "unknown field", "expected one of", "epoch,"]),
+    ("          id: 0123", "          identity: 0123", 16, &["identity", "unknown field", "expected one of", "id"]),
+    ("clusterId: prod-eu.1\n", "", 4, &["missing field", "clusterId"]),
+    ("    endpoint: unix:///run/casemate/kms.sock\n", "", 25, &["missing field", "endpoint"]),
+    ("          id: 0123456789abcdef0123456789abcdef\n", "", 15, &["missing field", "id"]),
+    ("kind: KmsConfiguration", "kind: KmsConfiguration\nkind: KmsConfiguration", 3, &["kind", "duplicate"]),
+    // Kinds of values
+    ("epoch: 3", "epoch: three", 9, &["epoch:", "u64"]),
+    ("epoch: 3", "epoch: -1", 9, &["epoch:", "u64"]),
+    ("epoch: 3", "epoch: 18446744073709551616", 9, &["epoch:", "u64"]),
+    ("clusterId: prod-eu.1", "clusterId: [a]", 3, &["clusterId:", "string"]),
+    ("clusterId: prod-eu.1", "clusterId: ~", 3, &["clusterId:"]),
+    ("alsoAccept:\n      - clusterId: staging\n        until: 2027-01-01T00:00:00Z", "alsoAccept: no", 26, &["alsoAccept:", "sequence"]),
+    ("minReadVersion: 2", "minReadVersion: two", 13, &["minReadVersion:", "u64"]),
+    // Constants
+    ("v1alpha1", "v1", 1, &["apiVersion:", "casemate.dev/v1\"", "casemate.dev/v1alpha1"]),
+    ("KmsConfiguration", "EncryptionConfiguration", 2, &["kind:", "EncryptionConfiguration", "KmsConfiguration"]),
+    // Names
+    ("prod-eu.1", "Prod", 3, &["clusterId:", "Prod", "a-z"]),
+    ("prod-eu.1", "\"\"", 3, &["clusterId:", "\"\"", "1 to 63"]),
+    ("- name: casemate", "- name: Case_Mate", 6, &["name:", "Case_Mate", "a-z"]),
+    ("- name: casemate", "- name: ../../etc", 6, &["name:", "../../etc", "a-z"]),
+    ("- name: casemate", "- name: -a", 6, &["name:", "-a", "both ends"]),
+    ("id: 0123456789abcdef0123456789abcdef", "id: 0123456789ABCDEF0123456789ABCDEF", 16, &["id:", "0123456789ABCDEF", "32 lower-case hex"]),
+    ("id: 0123456789abcdef0123456789abcdef", "id: 0123", 16, &["id:", "0123", "32 lower-case hex"]),
+    // Paths and endpoints
+    ("stateDirectory: /var", "stateDirectory: var", 4, &["stateDirectory:", "var/lib", "absolute"]),
+    ("path: /etc/casemate/main", "path: main", 15, &["path:", "main.key", "absolute"]),
+    ("path: /etc/casemate/main.key", "path: \"\"", 15, &["path:", "\"\"", "absolute"]),
+    ("unix:///run/casemate/kms.sock", "unix://run/kms.sock", 7, &["endpoint:", "unix://run/kms.sock", "absolute"]),
+    ("unix:///run/casemate/kms.sock", "/run/kms.sock", 7, &["endpoint:", "/run/kms.sock", "unix://"]),
+    ("unix:///run/casemate/kms.sock", "tcp://127.0.0.1:1", 7, &["endpoint:", "tcp://127.0.0.1:1", "unix://"]),
+    ("unix:///run/casemate/kms.sock", "unix:///run/casemate/", 7, &["endpoint:", "unix:///run/casemate/", "file"]),
+    ("unix:///run/casemate/kms.sock", "unix:///@kms", 7, &["endpoint:", "unix:///@kms", "abstract"]),
+    ("unix:///run/casemate/kms.sock", "unix:///run/casemate/a-very-long-name-of-a-folder-that-nobody-should-use-at-all/and-more/kms.sock", 7, &["endpoint:", "bytes", "80"]),
+    // Modes
+    ("\"0660\"", "\"0666\"", 8, &["socketMode:", "0666", "everybody", "0660"]),
+    ("\"0660\"", "\"0604\"", 8, &["socketMode:", "0604", "everybody"]),
+    ("\"0660\"", "\"660\"", 8, &["socketMode:", "660", "octal"]),
+    ("\"0660\"", "\"04660\"", 8, &["socketMode:", "04660", "octal"]),
+    ("\"0660\"", "\"0o660\"", 8, &["socketMode:", "0o660", "octal"]),
+    ("\"0660\"", "432", 8, &["socketMode:", "432", "octal"]),
+    ("\"0660\"", "rw", 8, &["socketMode:", "rw", "octal"]),
+    ("\"0660\"", "\"0000660\"", 8, &["socketMode:", "0000660", "octal"]),
+    // Versions
+    ("version: latest", "version: label", 12, &["version:", "labels", "`latest`"]),
+    ("version: latest", "version: newest", 12, &["version:", "newest", "`latest`"]),
+    ("version: latest", "version: 0", 12, &["version:", "`0`", "from 1"]),
+    ("version: latest", "version: 4294967296", 12, &["version:", "4294967296", "from 1"]),
+    ("version: latest", "version: -1", 12, &["version:", "-1", "from 1"]),
+    ("version: latest", "version: 1.5", 12, &["version:", "1.5", "from 1"]),
+    // Dates
+    ("until: 2027-01-01T00:00:00Z", "until: tomorrow", 28, &["until:", "tomorrow", "RFC 3339"]),
+    ("until: 2027-01-01T00:00:00Z", "until: 2027-01-01", 28, &["until:", "2027-01-01", "RFC 3339"]),
+    // Doubled
+    ("- name: other", "- name: casemate", 29, &["name:", "casemate", "line 6", "own"]),
+    ("other.sock", "kms.sock", 30, &["endpoint:", "kms.sock", "line 7", "own"]),
+    ("- name: second", "- name: main", 17, &["name:", "main", "line 11", "own"]),
+    ("- name: old", "- name: main", 23, &["name:", "main", "line 11", "own"]),
+    ("11111111111111111111111111111111", "0123456789abcdef0123456789abcdef", 21, &["id:", "0123456789abcdef", "line 16", "own"]),
+    ("22222222222222222222222222222222", "11111111111111111111111111111111", 25, &["id:", "1111", "line 21", "own"]),
+    ("- clusterId: staging", "- clusterId: prod-eu.1", 27, &["clusterId:", "prod-eu.1", "line 3", "own"]),
+    // YAML itself
+    ("    epoch: 3", "\tepoch: 3", 9, &["tab"]),
+    ("kind: KmsConfiguration", "kind: &k KmsConfiguration", 2, &["anchor"]),
+    ("clusterId: prod-eu.1", "clusterId: *k", 3, &["alias"]),
+    ("kind: KmsConfiguration", "kind: \"KmsConfiguration", 8, &[]),
+    ("providers:", "providers", 5, &[]),
+];
+
+#[test]
+fn an_error_names_file_line_field_found_and_accepted() {
+    let mut missed = Vec::new();
+    for (old, new, line, told) in BROKEN {
+        assert!(WHOLE.contains(old), "{old:?} does not stand in the whole one");
+        let Err(error) = parse(&WHOLE.replacen(old, new, 1)) else {
+            missed.push(format!("{new:?} is accepted"));
+            continue;
+        };
+        let place = format!("/etc/kms.yaml:{line}:");
+        let untold: Vec<_> = told.iter().filter(|word| !error.contains(**word)).collect();
+        if !error.starts_with(&place) || !untold.is_empty() || error.contains('\n') {
+            missed.push(format!("{new:?} should be told at {place} and with {untold:?}\n    {error}"));
+        }
+    }
+    assert!(missed.is_empty(), "\n{}", missed.join("\n"));
+}
+
+#[test]
+fn lists_have_an_end_and_a_beginning() {
+    let head = WHOLE.split("providers:").next().unwrap();
+    let error = parse(&format!("{head}providers: []\n")).unwrap_err();
+    assert!(error.starts_with("/etc/kms.yaml:5:") && error.contains("at least one"), "{error}");
+
+    let key = |number: u8| format!("{{name: k{number}, file: {{path: /k, id: \"{number:032x}\"}}}}");
+    let with = |count: u8| {
+        let keys: Vec<_> = (0..count).map(key).collect();
+        format!(
+            "{head}providers:\n- name: a\n  endpoint: unix:///a.sock\n  rootKeys: [{}]\n",
+            keys.join(", ")
+        )
+    };
+    for (count, told) in [(0, "at least one"), (5, "at most 4"), (200, "at most 4")] {
+        let error = parse(&with(count)).unwrap_err();
+        assert!(error.starts_with("/etc/kms.yaml:8:") && error.contains("rootKeys:"), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+    assert!(parse(&with(1)).is_ok() && parse(&with(4)).is_ok());
+}
+
+#[test]
+fn texts_that_are_no_configuration() {
+    let nested = "[".repeat(10_000);
+    let entries: String = (0..20_000).map(|n| format!("k{n}: 1\n")).collect();
+    for (what, text) in [
+        ("nothing", ""),
+        ("a comment", "# nothing\n"),
+        ("a list", "- a\n"),
+        ("a word", "casemate"),
+        ("two documents", &format!("{WHOLE}---\n{WHOLE}")),
+        ("deep", &nested),
+        ("wide", &entries),
+        ("NUL", "a\0b: 1"),
+        ("control characters", "apiVersion: \u{1b}[31m"),
+    ] {
+        let error = parse(text).expect_err(what);
+        assert!(error.starts_with("/etc/kms.yaml:"), "{what}: {error}");
+        assert!(!error.contains(['\u{1b}', '\n', '\0']) && error.len() < 1000, "{what}: {error:?}");
+    }
+}
+
+#[test]
+fn files_that_are_no_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = |name: &str| Config::load(&folder.path().join(name)).unwrap_err().to_string();
+    let error = load("absent.yaml");
+    assert!(error.contains("absent.yaml") && error.contains("--config"), "{error}");
+
+    fs::write(folder.path().join("latin.yaml"), b"# one\nkind: K\xf6nig\n").unwrap();
+    let error = load("latin.yaml");
+    assert!(error.contains("latin.yaml:2:8:") && error.contains("UTF-8"), "{error}");
+
+    fs::write(folder.path().join("huge.yaml"), vec![b'#'; 1024 * 1024 + 1]).unwrap();
+    let error = load("huge.yaml");
+    assert!(error.contains("huge.yaml") && error.contains("1048577") && error.contains("1 MiB"), "{error}");
+
+    fs::create_dir(folder.path().join("folder")).unwrap();
+    assert!(load("folder").contains("folder"));
+
+    fs::write(folder.path().join("whole.yaml"), WHOLE).unwrap();
+    assert!(Config::load(&folder.path().join("whole.yaml")).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_text_never_panics(text in ".{0,400}") {
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn a_changed_configuration_never_panics(at in 0..WHOLE.len(), gone in 0..40_usize, put in "[ -~\t\n:\\-&*!|>{}\\[\\]]{0,20}") {
+        let end = (at + gone).min(WHOLE.len());
+        let text = format!("{}{put}{}", &WHOLE[..at], &WHOLE[end..]);
+        if let Err(error) = parse(&text) {
+            prop_assert!(error.starts_with("/etc/kms.yaml:"), "{}", error);
+        }
+    }
+}
+
+#[test]
+fn the_published_schema_is_this_one() {
+    let path = repository().join("docs/reference/kms-config.schema.json");
+    let schema = format!("{:#}\n", Config::schema().as_value());
+    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
+        fs::write(&path, &schema).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(&path).unwrap_or_default(),
+        schema,
+        "{} is not the schema of the code; run `CASEMATE_REGENERATE=1 cargo test -p casemate-kms --lib schema`",
+        path.display()
+    );
+}
+
+#[test]
+fn the_schema_accepts_what_is_parsed_and_knows_every_field() {
+    let schema = Config::schema().as_value().clone();
+    let value = |text: &str| serde_saphyr::from_str::<Value>(text).unwrap();
+    assert_eq!(faults(&schema, &schema, &value(WHOLE)), Vec::<String>::new());
+
+    for (old, new) in [
+        ("kind:", "kinds:"),
+        ("epoch: 3", "epoch: three"),
+        ("epoch: 3", "epoch: -1"),
+        ("v1alpha1", "v1"),
+        ("\"0660\"", "\"0666\""),
+        ("\"0660\"", "\"660\""),
+        ("\"0660\"", "\"0000660\""),
+        ("version: latest", "version: newest"),
+        ("version: latest", "version: 0"),
+        ("clusterId: prod-eu.1\n", ""),
+        ("          id: 0123456789abcdef0123456789abcdef\n", ""),
+    ] {
+        let text = WHOLE.replacen(old, new, 1);
+        assert!(!faults(&schema, &schema, &value(&text)).is_empty(), "the schema accepts {new:?}");
+    }
+    let head = WHOLE.split("providers:").next().unwrap();
+    assert!(!faults(&schema, &schema, &value(&format!("{head}providers: []"))).is_empty());
+}
+
+#[test]
+fn every_example_in_the_documentation_is_parsed() {
+    let mut pages = vec![repository().join("README.md")];
+    for folder in ["docs", "docs/reference"] {
+        let entries = fs::read_dir(repository().join(folder)).unwrap();
+        pages.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
+        let text = fs::read_to_string(page).unwrap_or_default();
+        for block in text.split("```yaml\n").skip(1) {
+            let example = block.split("```").next().unwrap_or_default();
+            if example.contains(KIND) {
+                let parsed = Config::parse(example, page);
+                assert!(parsed.is_ok(), "{}: {}", page.display(), parsed.unwrap_err());
+            }
+        }
+    }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// As much of a JSON Schema validator as this schema needs; a keyword that it doesn't know is a fault.
+fn faults(root: &Value, schema: &Value, value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let Some(rules) = schema.as_object() else { return found };
+    for (keyword, rule) in rules {
+        let ok = match keyword.as_str() {
+            "$schema" | "$defs" | "title" | "description" | "default" => true,
+            "format" => rule == "uint64" || rule == "uint32",
+            "$ref" => {
+                let target = root.pointer(rule.as_str().unwrap().trim_start_matches('#')).unwrap();
+                found.extend(faults(root, target, value));
+                true
+            }
+            "oneOf" => {
+                rule.as_array().unwrap().iter().filter(|one| faults(root, one, value).is_empty()).count() == 1
+            }
+            "anyOf" => rule.as_array().unwrap().iter().any(|one| faults(root, one, value).is_empty()),
+            "const" => rule == value,
+            "type" => {
+                let kinds = rule.as_array().cloned().unwrap_or_else(|| vec![rule.clone()]);
+                kinds.iter().any(|kind| match kind.as_str().unwrap() {
+                    "object" => value.is_object(),
+                    "array" => value.is_array(),
+                    "string" => value.is_string(),
+                    "integer" => value.is_i64() || value.is_u64(),
+                    "null" => value.is_null(),
+                    _ => false,
+                })
+            }
+            "required" => {
+                rule.as_array().unwrap().iter().all(|name| value.get(name.as_str().unwrap()).is_some())
+            }
+            "properties" => {
+                for (name, rule) in rule.as_object().unwrap() {
+                    let inner = value.get(name).into_iter().flat_map(|value| faults(root, rule, value));
+                    found.extend(inner.map(|fault| format!("{name}: {fault}")));
+                }
+                true
+            }
+            "additionalProperties" => {
+                let known = rules["properties"].as_object().unwrap();
+                *rule == Value::Bool(false)
+                    && value.as_object().unwrap().keys().all(|name| known.contains_key(name))
+            }
+            "items" => {
+                found
+                    .extend(value.as_array().into_iter().flatten().flat_map(|item| faults(root, rule, item)));
+                true
+            }
+            "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= rule.as_u64().unwrap()),
+            "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= rule.as_u64().unwrap()),
+            "minimum" => value.as_i64().is_none_or(|number| number >= rule.as_i64().unwrap()),
+            "maximum" => value.as_i64().is_none_or(|number| number <= rule.as_i64().unwrap()),
+            "pattern" => {
+                assert_eq!(rule, "^0[0-7]{2}0$", "the one pattern that is understood here");
+                let digits = value.as_str().unwrap().as_bytes();
+                digits.len() == 4
+                    && digits[0] == b'0'
+                    && digits[3] == b'0'
+                    && digits[1..3].iter().all(|digit| (b'0'..=b'7').contains(digit))
+            }
+            unknown => {
+                found.push(format!("keyword {unknown}"));
+                true
+            }
+        };
+        if !ok {
+            found.push(format!("{keyword} {rule}: {value}"));
+        }
+    }
+    found
+}
