@@ -149,8 +149,8 @@ impl Tool {
         match self {
             Tool::Etcd => "about a minute",
             Tool::Etcdctl => "some seconds",
-            Tool::KubeApiserver => "about five minutes",
-            Tool::Kubectl => "about half a minute",
+            Tool::KubeApiserver => "about five minutes on two idle cores",
+            Tool::Kubectl => "one minute or two",
         }
     }
 }
