@@ -1,6 +1,7 @@
 //! `casemate-kms`: serve, check, version, schema.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use casemate_keys::KeyId;
 use casemate_kms::check::check;
@@ -10,6 +11,9 @@ use casemate_kms::serve::serve;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+/// How long a stop waits for files that are being written.
+const LAST_WRITES: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     match Cli::parse().command {
@@ -84,7 +88,11 @@ fn report(config: &Config, output: Output) -> ExitCode {
 }
 
 fn runtime<T, F: Future<Output = anyhow::Result<T>>>(work: impl FnOnce() -> F) -> anyhow::Result<T> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work())
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(work());
+    // A read that hangs in the system must not keep the process: everything that is written is replaced whole.
+    runtime.shutdown_timeout(LAST_WRITES);
+    done
 }
 
 fn start_log(form: LogForm) {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use casemate_keys::{Epoch, KeyId};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
@@ -13,6 +15,8 @@ use crate::grpc::Service;
 use crate::provider::{Observer, Provider, Settings, Store, StoreError};
 use crate::socket::{Socket, SocketError};
 
+/// How long the first calls wait for the first look at root keys.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 /// How long calls in flight may take after a stop was asked for.
 const LAST_CALLS: Duration = Duration::from_secs(5);
 
@@ -59,9 +63,15 @@ pub async fn serve(
     for (provider, mut observer, socket) in bound {
         let (name, stop) = (provider.name().to_owned(), stop.clone());
         servers.spawn(async move {
-            // Before anyone is accepted, so that the first Status has an answer.
-            observer.look().await;
-            let observing = tokio::spawn(observer.run(stop.clone()));
+            // So that the first Status finds an answer; but Status never waits for a key service that is slow.
+            let (looked, first_look) = oneshot::channel();
+            let observe_until = stop.clone();
+            let observing = tokio::spawn(async move {
+                observer.look().await;
+                let _ = looked.send(());
+                observer.run(observe_until).await;
+            });
+            let _ = timeout(FIRST_LOOK, first_look).await;
             tracing::info!(provider = name, endpoint = %socket.path().display(), "serving");
             let connections = socket.serve(stop.clone());
             let server = Server::builder().add_service(Service::server(provider));
