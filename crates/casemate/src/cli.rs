@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{key, kms, manual};
+use crate::{inspect, key, kms, manual};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +28,9 @@ pub(crate) struct Cli {
 /// What the command is about.
 #[derive(Subcommand)]
 enum Noun {
+    /// What some bytes are, and which key they need: never a secret
+    #[command(long_about = inspect::ABOUT, after_help = inspect::EXIT_CODES)]
+    Inspect(inspect::Args),
     /// Root keys in files
     Key(key::Args),
     /// Any KMS v2 plugin, by its socket
@@ -41,6 +44,7 @@ enum Noun {
 impl Noun {
     fn run(self, output: &Output) -> Result<Exit, Failure> {
         match self {
+            Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
             Self::Completion(args) => manual::completion(args),
@@ -67,8 +71,8 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     cli.noun.run(&cli.output).unwrap_or_else(|failure| cli.output.fail(&failure))
 }
 
-/// The whole command line as data: for parsing, man pages and completion.
-pub(crate) fn command() -> clap::Command {
+/// The whole command line as data: for parsing, man pages, completion and the reference page.
+pub fn command() -> clap::Command {
     Cli::command()
 }
 

@@ -2,7 +2,7 @@
 mod client;
 mod files;
 mod probe;
-mod reply;
+pub(crate) mod reply;
 mod socket;
 
 use std::path::PathBuf;
@@ -178,7 +178,7 @@ impl Target {
 }
 
 /// A key id as kube-apiserver's metrics and logs name it.
-fn key_id_hash(key_id: &str) -> String {
+pub(crate) fn key_id_hash(key_id: &str) -> String {
     format!("sha256:{}", hex::encode(digest(&SHA256, key_id.as_bytes())))
 }
 

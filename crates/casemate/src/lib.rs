@@ -9,10 +9,12 @@
 //! * `cli`: the words of the command line. **To add a noun: one variant of `cli::Noun`, one arm of
 //!   `Noun::run`, one module with its `Args` and `run`.**
 //! * `output`: tables, JSON, exit codes, errors
+//! * `inspect`: what some bytes are, and which key they need
 //! * `key`: root keys in files: new, add-version, activate, list, retire
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe
 //! * `manual`: man pages and shell completion
 mod cli;
+mod inspect;
 mod key;
 mod kms;
 mod manual;
@@ -20,6 +22,7 @@ mod output;
 
 use std::process::ExitCode;
 
+pub use cli::command;
 pub use output::Exit;
 
 /// Runs the command line of this process and gives its exit code.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The document. Binary values are standard base64 with padding.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     key_id: String,
     ciphertext: String,
     #[serde(default)]
@@ -17,7 +17,7 @@ pub(super) struct Reply {
 
 /// Why a text is no such document.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ReplyError {
+pub(crate) enum ReplyError {
     #[error("{field} is not base64: {source}; accepted is the standard alphabet with padding")]
     Base64 { field: String, source: base64::DecodeError },
     #[error(
@@ -38,7 +38,7 @@ impl From<&EncryptResponse> for Reply {
 }
 
 /// Reads the document. Limits are left to the plugin: what it does with a bad one may be the question.
-pub(super) fn parse(text: &[u8]) -> Result<EncryptResponse, ReplyError> {
+pub(crate) fn parse(text: &[u8]) -> Result<EncryptResponse, ReplyError> {
     let Reply { key_id, ciphertext, annotations } = serde_json::from_slice(text)?;
     let annotations = annotations.into_iter().map(|(key, value)| {
         let value = decode(&format!("annotation {key:?}"), &value)?;

@@ -20,9 +20,14 @@ fn there_is_a_man_page_for_every_command() {
     casemate("man").arg(folder.path()).assert().success();
     let mut pages: Vec<_> = fs::read_dir(&folder).unwrap().map(|page| page.unwrap().file_name()).collect();
     pages.sort();
-    for page in
-        ["casemate.1", "casemate-kms.1", "casemate-kms-probe.1", "casemate-kms-status.1", "casemate-man.1"]
-    {
+    for page in [
+        "casemate.1",
+        "casemate-inspect.1",
+        "casemate-kms.1",
+        "casemate-kms-probe.1",
+        "casemate-kms-status.1",
+        "casemate-man.1",
+    ] {
         assert!(pages.iter().any(|found| found == page), "{page} is not among {pages:?}");
     }
     let page = fs::read_to_string(folder.path().join("casemate-kms-decrypt.1")).unwrap();
