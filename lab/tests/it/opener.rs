@@ -105,8 +105,11 @@ fn what_it_makes_opens_here() {
         let sealed = Sealed { ciphertext: &ciphertext, key_id: &made.key_id, annotations: &annotations };
         let signers: Vec<_> = made.signer.iter().map(|signer| signer.peer().signer).collect();
         for peer in made.peers() {
-            let policy =
-                vector::read_policy(made.cluster(), &[peer.clone()], OriginPolicy::Signed(signers.clone()));
+            let policy = vector::read_policy(
+                made.cluster(),
+                std::slice::from_ref(&peer),
+                OriginPolicy::Signed(signers.clone()),
+            );
             let readable =
                 policy.check(&sealed, 0).unwrap_or_else(|refusal| panic!("{}: {refusal}", path.display()));
             let attempt = &readable.attempts()[0];
