@@ -85,7 +85,8 @@ pub(super) fn read(path: Option<&Path>, output: &Output) -> Result<Zeroizing<Vec
 }
 
 fn bounded(source: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
-    let mut bytes = Zeroizing::new(Vec::new());
+    // More than a key file has, so that no copy of one is left behind by growing.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(128 * 1024));
     source.take(LARGEST + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

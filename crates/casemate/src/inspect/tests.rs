@@ -331,6 +331,24 @@ fn faults_are_told_with_their_place() {
 }
 
 #[test]
+fn words_of_the_libraries_which_quote_are_not_repeated() {
+    let cases = [
+        (format!(r#"{{"key_id":"k","ciphertext":"AA==","annotations":"{MARK}"}}"#), Verdict::Faulty),
+        (format!(r#"{{"key_id":"k","ciphertext":"AA==","{MARK}":1}}"#), Verdict::Faulty),
+        (format!(r#"{{"key_id":"k","ciphertext":"{MARK}"}}"#), Verdict::Faulty),
+        (format!(r#"{{"apiVersion":"v1","kind":"Secret","data":{MARK}}}"#), Verdict::Faulty),
+        (format!(r#"{{"apiVersion":"v1","kind":"Secret {MARK}"}}"#), Verdict::Faulty),
+        (format!(r#"{{"apiVersion":"v1","kind":["{MARK}"]}}"#), Verdict::Unknown),
+        (key_file().replace("active: 1", &format!("active: {MARK}")), Verdict::Faulty),
+    ];
+    for (text, verdict) in cases {
+        let (answer, shown) = printed(text.as_bytes());
+        assert_eq!(answer.verdict, verdict, "{shown}");
+        assert_hidden(&shown, &text);
+    }
+}
+
+#[test]
 fn a_value_of_another_plugin_is_told_as_far_as_anybody_can() {
     let mut object = object();
     object.annotations = BTreeMap::from([("mask.example.com".to_owned(), MARK.as_bytes().to_vec().into())]);
