@@ -83,12 +83,14 @@ struct Envelope {
 }
 
 fn plain_protobuf(message: &[u8]) -> Finding {
-    match Envelope::decode(message) {
-        Ok(Envelope { type_meta }) => {
-            let TypeMeta { api_version, kind } = type_meta.unwrap_or_default();
-            plain(Thing::PlainProtobuf, "protobuf", &api_version, &kind)
-        }
-        Err(error) => {
+    let named = |Envelope { type_meta }| {
+        let TypeMeta { api_version, kind } = type_meta.unwrap_or_default();
+        plain(Thing::PlainProtobuf, "protobuf", &api_version, &kind)
+    };
+    match (Envelope::decode(message), message.strip_suffix(b"\n").map(Envelope::decode)) {
+        (Ok(envelope), _) => named(envelope),
+        (_, Some(Ok(envelope))) => named(envelope).note(LINE_BREAK),
+        (Err(error), _) => {
             let nothing = Plain { api_version: None, object_kind: None };
             Finding::new(Thing::PlainProtobuf(nothing), "an object of etcd in the clear, as protobuf")
                 .problem("behind byte 4", format!("runtime.Unknown breaks: {error}"))
@@ -164,7 +166,13 @@ fn local_provider(
         shown(key)
     );
     let finding = Finding::new(Thing::EtcdLocal(facts(Some(length))), title).read_with(to_read);
-    let finding = if broken { finding.note(LINE_BREAK) } else { finding };
+    let finding = match (broken, encrypted.ends_with(b"\n")) {
+        (true, _) => finding.note(LINE_BREAK),
+        (false, true) if unit == 1 => finding.note(
+            "the last byte is a line break: if etcdctl printed this, it added it, and one byte is too many",
+        ),
+        _ => finding,
+    };
     if length < least || length % unit != 0 {
         let form = if unit > 1 {
             format!("a multiple of {unit}, at least {least}")
