@@ -1,4 +1,5 @@
 //! Tests of the command line, and of the shape of the whole workspace.
+mod docs;
 mod help;
 mod imports;
 mod inspect;
@@ -6,3 +7,4 @@ mod key;
 mod kms;
 mod plugin;
 mod program;
+mod reference;

@@ -1,0 +1,252 @@
+//! Pages of the reference that are made from code: `docs/reference/{cli,kms-config}.md`.
+//!
+//! `CASEMATE_REGENERATE=1 cargo test -p casemate --test it reference` writes them anew.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use casemate_kms::config::Config;
+use clap::Command;
+use serde_json::Value;
+
+use crate::docs::repository;
+
+const REGENERATE: &str = "CASEMATE_REGENERATE=1 cargo test -p casemate --test it reference";
+
+#[test]
+fn the_page_of_the_command_line_is_what_the_programs_say() {
+    let mut page = format!(
+        "# Command line\n\n<!-- Made from the programs: {REGENERATE} -->\n\n\
+         Two programs: `casemate` for people, `casemate-kms` on control plane nodes. This is what each says with \
+         `--help`; global options are shown once, with their program.\n"
+    );
+    for program in [casemate::command(), casemate_kms::cli::command()] {
+        let mut program = program;
+        program.build();
+        describe_command(&mut page, &program);
+    }
+    compare("docs/reference/cli.md", &page);
+}
+
+#[test]
+fn the_page_of_the_configuration_is_what_the_schema_says() {
+    let schema = Config::schema().as_value().clone();
+    let mut page = format!("{}\n", CONFIGURATION.replace("REGENERATE", REGENERATE));
+    Fields { schema: &schema, defaults: defaults(), described: Vec::new() }.describe(
+        &mut page,
+        "The whole file",
+        &schema,
+    );
+    compare("docs/reference/kms-config.md", &page);
+}
+
+fn compare(page: &str, made: &str) {
+    let path = repository().join(page);
+    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
+        fs::write(&path, made).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == made, "{page} is not what the code says; run `{REGENERATE}` and look at the difference");
+}
+
+/// The command and all below it, in the order of its help.
+fn describe_command(page: &mut String, command: &Command) {
+    let name = command.get_bin_name().unwrap_or(command.get_name()).to_owned();
+    let level = "#".repeat(1 + name.split(' ').count());
+    let help = command.clone().color(clap::ColorChoice::Never).render_long_help().to_string();
+    let own = if name.contains(' ') { without_global_options(&help) } else { help };
+    let own: Vec<&str> = own.lines().map(str::trim_end).collect();
+    write!(page, "\n{level} {name}\n\n```\n{}\n```\n", own.join("\n").trim_end()).unwrap();
+    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+        describe_command(page, below);
+    }
+}
+
+/// They stand at the program.
+fn without_global_options(help: &str) -> String {
+    let Some((before, rest)) = help.split_once("Global options:\n") else { return help.to_owned() };
+    let after = rest.find("Exit codes:").map_or("", |at| &rest[at..]);
+    format!("{before}{after}")
+}
+
+const CONFIGURATION: &str = "\
+# Configuration of casemate-kms
+
+<!-- Made from the code: REGENERATE -->
+
+One YAML file, `/etc/casemate-kms/config.yaml` unless `--config` names another, at most 1 MiB. It holds no secret. It is
+read at the start: after a change, run `casemate-kms check`, then restart the program. Fields that are not on this page
+are refused, and so are doubled ones, anchors and aliases; an error names file, line, column and field, what was found
+and what is accepted, and the exit code is 2. `casemate-kms schema` prints the [JSON Schema](kms-config.schema.json) for
+editors.
+
+## Example
+
+The least that works; `id` is what `casemate key new` printed:
+
+```yaml
+apiVersion: casemate.dev/v1alpha1
+kind: KmsConfiguration
+clusterId: prod-east
+providers:
+  - name: casemate
+    endpoint: unix:///run/casemate-kms/kms.sock
+    rootKeys:
+      - name: main
+        file:
+          path: /etc/casemate-kms/root.key
+          id: \"e77e436ee20de3275dac06dc6259fe5f\"
+```
+
+Every field:
+
+```yaml
+apiVersion: casemate.dev/v1alpha1
+kind: KmsConfiguration
+clusterId: prod-east
+stateDirectory: /var/lib/casemate-kms
+providers:
+  - name: casemate
+    endpoint: unix:///run/casemate-kms/kms.sock
+    socketMode: \"0660\"
+    epoch: 1
+    rootKeys:
+      - name: main
+        version: latest
+        minReadVersion: 2
+        file:
+          path: /etc/casemate-kms/root.key
+          id: \"e77e436ee20de3275dac06dc6259fe5f\"
+    readKeys:
+      - name: before-the-move
+        minReadVersion: 1
+        file:
+          path: /etc/casemate-kms/old.key
+          id: \"000102030405060708090a0b0c0d0e0f\"
+    alsoAccept:
+      - clusterId: prod-west
+        until: 2027-03-31T00:00:00Z
+```
+
+Names of providers and endpoints are used once in the file; names of keys, ids of keys and cluster ids once in a
+provider. On all nodes of a cluster, `clusterId`, `epoch`, `rootKeys` with their `version`, and the key files are the
+same: from them every node derives the same key id. `endpoint`, `socketMode` and `stateDirectory` may differ.";
+
+const LEAST: &str = "{apiVersion: casemate.dev/v1alpha1, kind: KmsConfiguration, clusterId: a, providers: [{name: a, \
+    endpoint: unix:///a, rootKeys: [{name: a, file: {path: /a, id: 00000000000000000000000000000000}}]}]}";
+
+/// What the schema does not say: values of fields that a file leaves out, as the parser fills them in.
+fn defaults() -> Vec<(&'static str, String)> {
+    let config = Config::parse(LEAST, Path::new("least")).unwrap();
+    let provider = &config.providers[0];
+    assert_eq!(provider.root_keys[0].version, Default::default());
+    vec![
+        ("stateDirectory", format!("`{}`", config.state_directory.display())),
+        ("socketMode", format!("`\"{}\"`", provider.socket_mode.0)),
+        ("epoch", format!("`{}`", provider.epoch)),
+        ("version", "`latest`".to_owned()),
+    ]
+}
+
+struct Fields<'a> {
+    schema: &'a Value,
+    defaults: Vec<(&'static str, String)>,
+    described: Vec<String>,
+}
+
+impl Fields<'_> {
+    /// One table, then the tables of what is in it.
+    fn describe(&mut self, page: &mut String, title: &str, object: &Value) {
+        let mut below = Vec::new();
+        write!(page, "\n## {title}\n\n").unwrap();
+        if let Some(description) = object["description"].as_str().filter(|_| title != "The whole file") {
+            write!(page, "{description}\n\n").unwrap();
+        }
+        page.push_str("| field | | accepted | what it is |\n|---|---|---|---|\n");
+        for (name, property) in in_order(object) {
+            let rule = self.resolve(property);
+            let need = match self.defaults.iter().find(|(field, _)| *field == name) {
+                Some((_, default)) => format!("{default} if left out"),
+                None if requires(object, name) => "required".to_owned(),
+                None => "may be left out".to_owned(),
+            };
+            let (kind, inner) = self.accepted(rule);
+            let what = property["description"].as_str().or(rule["description"].as_str()).unwrap_or_default();
+            let what = what.replace('\n', " ").replace('|', "\\|");
+            writeln!(page, "| `{name}` | {need} | {kind} | {what} |").unwrap();
+            below.extend(inner.map(|(suffix, object)| (format!("{name}{suffix}"), object)));
+        }
+        let prefix = title.trim_start_matches("The whole file").trim_matches('`').to_owned();
+        for (name, object) in below {
+            let path = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+            if !self.described.contains(&path) {
+                self.described.push(path.clone());
+                self.describe(page, &format!("`{path}`"), &object);
+            }
+        }
+    }
+
+    /// In words, and the object that has fields of its own.
+    fn accepted(&self, rule: &Value) -> (String, Option<(&'static str, Value)>) {
+        if let Some(text) = rule["const"].as_str() {
+            return (format!("`{text}`"), None);
+        }
+        if let Some(choices) = rule["oneOf"].as_array() {
+            let choices: Vec<String> = choices.iter().map(|choice| self.accepted(choice).0).collect();
+            return (choices.join(" or "), None);
+        }
+        let kinds = rule["type"].as_str().or_else(|| rule["type"][0].as_str());
+        let limit = |name: &str| rule[name].as_u64();
+        match kinds.unwrap_or_else(|| panic!("a rule of no type: {rule}")) {
+            "object" => ("fields, see below".to_owned(), Some(("", rule.clone()))),
+            "array" => {
+                let items = match (limit("minItems"), limit("maxItems")) {
+                    (Some(least), Some(most)) => format!("a list of {least} to {most}"),
+                    (Some(least), None) => format!("a list of at least {least}"),
+                    _ => "a list".to_owned(),
+                };
+                (format!("{items}, see below"), Some(("[]", self.resolve(&rule["items"]).clone())))
+            }
+            "integer" => {
+                let least = limit("minimum").unwrap_or(0);
+                let most = limit("maximum").map(|most| format!(" to {most}"));
+                (format!("a number from {least}{}", most.unwrap_or_default()), None)
+            }
+            "string" => {
+                let pattern = rule["pattern"].as_str().map(|pattern| format!(" `{pattern}`"));
+                (format!("text{}", pattern.unwrap_or_default()), None)
+            }
+            other => panic!("a rule of type {other}: {rule}"),
+        }
+    }
+
+    fn resolve<'s>(&'s self, rule: &'s Value) -> &'s Value {
+        match rule["$ref"].as_str() {
+            Some(reference) => {
+                let name = reference.strip_prefix("#/$defs/").unwrap();
+                self.resolve(&self.schema["$defs"][name])
+            }
+            None => rule,
+        }
+    }
+}
+
+fn requires(object: &Value, name: &str) -> bool {
+    object["required"].as_array().is_some_and(|required| required.iter().any(|field| field == name))
+}
+
+/// Required fields in the order of the code, then the others by name.
+fn in_order(object: &Value) -> Vec<(&str, &Value)> {
+    let properties = object["properties"].as_object().unwrap();
+    let required = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut fields: Vec<_> = required.map(|name| (name, &properties[name])).collect();
+    fields.extend(
+        properties
+            .iter()
+            .map(|(name, rule)| (name.as_str(), rule))
+            .filter(|(name, _)| !requires(object, name)),
+    );
+    fields
+}
