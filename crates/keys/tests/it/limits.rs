@@ -157,4 +157,9 @@ fn limits_of_a_record_are_met_exactly() {
     let mut fields = vec![Field::bytes(1, core.encode())];
     fields.extend(wraps(last + 1).iter().map(|wrap| Field::bytes(2, wrap)));
     assert_eq!(Record::decode(&protobuf::encode(&fields)).map(drop), expected);
+    // Too long comes first: nothing of it is parsed.
+    assert_eq!(Record::decode(&vec![0; MAX_RECORD_LEN + 1]).map(drop), expected);
+    let garbage = protobuf::encode(&[Field::bytes(1, vec![0; MAX_CORE_LEN + 1]), Field::bytes(2, [1])]);
+    let expected = too_long("core", MAX_CORE_LEN + 1, MAX_CORE_LEN);
+    assert_eq!(Record::decode(&garbage).map(drop), expected);
 }
