@@ -1,7 +1,7 @@
 //! Pages of the reference that are made from code: `docs/reference/{cli,kms-config}.md`.
 //!
 //! `CASEMATE_REGENERATE=1 cargo test -p casemate --test it reference` writes them anew.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::panic, clippy::unwrap_used)]
 
 use std::fmt::Write as _;
 use std::fs;
