@@ -38,6 +38,7 @@ impl Observer {
     /// If the state directory can't be read: to go on without the ledger could bring a key id back.
     pub fn new(provider: Arc<Provider>, accept_reuse: Option<KeyId>) -> Result<Self, StoreError> {
         let (ledger, damage) = provider.store.ledger()?;
+        let damaged = damage.is_some();
         if let Some(damage) = damage {
             tracing::warn!(
                 provider = %provider.name(), lines = ?damage.lines, torn_end = damage.torn_end,
@@ -55,7 +56,8 @@ impl Observer {
             provider,
             prepared: None,
             writing: None,
-            ledger_unsaved: false,
+            // What could be read is the ledger from now on.
+            ledger_unsaved: damaged,
             started: Instant::now(),
             said: None,
         })
@@ -74,13 +76,15 @@ impl Observer {
 
     /// One observation with all that follows from it.
     pub async fn look(&mut self) {
-        let mut again = true;
-        while std::mem::take(&mut again) {
+        // Once more at most: a root key that names another version each time must not hold up anybody.
+        for _ in 0..2 {
             let event = match self.provider.observe().await {
                 Ok(policy) => Event::Observed(policy),
                 Err(failure) => Event::NotObserved(trouble(&failure)),
             };
-            again = self.take_in(event).await;
+            if !self.take_in(event).await {
+                break;
+            }
         }
         if let Some(active) = self.machine.active().cloned() {
             let probed = self.provider.keyholder.probe(&active).await;
