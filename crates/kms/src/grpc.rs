@@ -36,8 +36,7 @@ impl Service {
 
     /// Logs what went wrong, once, with the request's uid, and makes the reply.
     fn fail(&self, call: &'static str, uid: &str, peer: &Peer, error: &Error) -> Status {
-        let uid: String = uid.chars().take(64).collect();
-        tracing::warn!(provider = self.provider.name(), call, uid, peer = peer.process, %error, "not served");
+        tracing::warn!(provider = self.provider.name(), call, uid = shown(uid), peer = peer.process, %error, "not served");
         Status::new(code(error), error.to_string())
     }
 }
@@ -71,7 +70,7 @@ impl KeyManagementService for Service {
             annotations: [(RECORD_ANNOTATION.to_owned(), annotation)].into(),
         };
         limits::check_encrypt_response(&reply).map_err(ours)?;
-        tracing::debug!(provider = self.provider.name(), uid = %request.uid, key_id = %reply.key_id, "encrypted");
+        tracing::debug!(provider = self.provider.name(), uid = shown(&request.uid), key_id = %reply.key_id, "encrypted");
         Ok(Response::new(reply))
     }
 
@@ -90,9 +89,14 @@ impl KeyManagementService for Service {
             .map_err(|error| self.fail("Decrypt", &request.uid, &peer, &error))?;
         let reply = DecryptResponse { plaintext: Bytes::copy_from_slice(&plaintext) };
         limits::check_decrypt_response(&reply).map_err(ours)?;
-        tracing::debug!(provider = self.provider.name(), uid = %request.uid, key_id = %request.key_id, "decrypted");
+        tracing::debug!(provider = self.provider.name(), uid = shown(&request.uid), key_id = %request.key_id, "decrypted");
         Ok(Response::new(reply))
     }
+}
+
+/// As much of a uid as a log line needs. A client chooses it: as a text field it is quoted, line ends too.
+fn shown(uid: &str) -> &str {
+    uid.char_indices().nth(64).map_or(uid, |(end, _)| &uid[..end])
 }
 
 fn peer<T>(request: &Request<T>) -> Peer {
@@ -118,10 +122,10 @@ fn code(error: &Error) -> Code {
             _ => Code::InvalidArgument,
         },
         Error::NotOpened { source, .. } => match source.class {
-            _ if source.missing => Code::FailedPrecondition,
             Class::Unreachable | Class::Credential => Code::Unavailable,
             Class::Throttled => Code::ResourceExhausted,
             Class::Refused => Code::FailedPrecondition,
+            _ if source.missing => Code::FailedPrecondition,
             _ => Code::DataLoss,
         },
         Error::Damaged { .. } => Code::DataLoss,

@@ -62,7 +62,7 @@ pub struct Provider {
     keyholder: Arc<Keyholder>,
     opened: OpenedKeks,
     standing: ArcSwap<Standing>,
-    renewal: tokio::sync::Mutex<()>,
+    renewal: Arc<tokio::sync::Mutex<()>>,
     counts: Counts,
 }
 
@@ -115,7 +115,7 @@ pub enum Error {
     #[error("{0}")]
     Invalid(#[from] KekError),
     /// Refused before any key service or cache was asked.
-    #[error("key id {key_id}: {refusal}")]
+    #[error("key id {key_id:?}: {refusal}{}", remedy(refusal))]
     Refused {
         /// The key id of the request, shortened.
         key_id: String,
@@ -131,7 +131,7 @@ pub enum Error {
         source: OpenError,
     },
     /// The record opened, the ciphertext did not.
-    #[error("key id {key_id}: {source}")]
+    #[error("key id {key_id}: {source}; restore the object from a backup")]
     Damaged {
         /// The key id of the request.
         key_id: KeyId,
@@ -155,7 +155,7 @@ impl Provider {
             keyholder,
             opened: OpenedKeks::new(),
             standing: ArcSwap::from_pointee(starting),
-            renewal: tokio::sync::Mutex::default(),
+            renewal: Arc::default(),
             counts: Counts::default(),
         }
     }
@@ -184,7 +184,7 @@ impl Provider {
     ///
     /// # Errors
     /// [`Error::NotWriting`], or [`Error::Invalid`] for a length that no DEK source has.
-    pub async fn encrypt(&self, dek_source: &[u8], told: &Told) -> Result<Encrypted, Error> {
+    pub async fn encrypt(self: &Arc<Self>, dek_source: &[u8], told: &Told) -> Result<Encrypted, Error> {
         let active = match &**self.standing.load() {
             Standing::Writing(kek) => kek.clone(),
             Standing::Refusing(reason) => return Err(self.not_writing(reason)),
@@ -233,33 +233,40 @@ impl Provider {
     }
 
     /// The active local KEK, replaced if it is too old. While its root keys can't be asked, it serves on.
-    async fn fresh(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
+    async fn fresh(self: &Arc<Self>, kek: Arc<WriteKek>) -> Arc<WriteKek> {
         let age = (self.settings.clock)().saturating_sub(kek.record().core().created);
         if age <= MAX_KEK_AGE.as_secs() {
             return kek;
         }
         // One replaces it; whoever comes meanwhile goes on with the old one.
-        let Ok(_turn) = self.renewal.try_lock() else { return kek };
-        let renewed = tokio::time::timeout(RENEWAL_WAIT, self.new_kek(&kek.record().core().policy)).await;
-        match renewed {
-            Ok(Ok(new)) => {
-                let replaced = self.standing.rcu(|standing| match &**standing {
-                    Standing::Writing(current) if Arc::ptr_eq(current, &kek) => {
-                        Arc::new(Standing::Writing(new.clone()))
-                    }
-                    _ => standing.clone(),
-                });
-                match &*replaced {
-                    Standing::Writing(current) if Arc::ptr_eq(current, &kek) => new,
-                    _ => kek,
-                }
-            }
-            Ok(Err(problem)) => {
-                tracing::warn!(provider = %self.name(), %problem, "the local KEK is due for replacement and serves on");
-                kek
-            }
-            Err(_) => kek,
+        let Ok(turn) = self.renewal.clone().try_lock_owned() else { return kek };
+        let (provider, old) = (self.clone(), kek.clone());
+        // A task of its own, so that a slow key service gets to its end although nobody waits for it that long.
+        let renewal = tokio::spawn(async move {
+            let _turn = turn;
+            provider.renew(old).await
+        });
+        match tokio::time::timeout(RENEWAL_WAIT, renewal).await {
+            Ok(Ok(renewed)) => renewed,
+            _ => kek,
         }
+    }
+
+    /// What writes instead of `kek`, if that is still what writes; else `kek` itself.
+    async fn renew(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
+        let new = match self.new_kek(&kek.record().core().policy).await {
+            Ok(new) => new,
+            Err(problem) => {
+                tracing::warn!(provider = %self.name(), %problem, "the local KEK is due for replacement and serves on");
+                return kek;
+            }
+        };
+        let writes =
+            |standing: &Standing| matches!(standing, Standing::Writing(now) if Arc::ptr_eq(now, &kek));
+        let before = self.standing.rcu(|standing| {
+            if writes(standing) { Arc::new(Standing::Writing(new.clone())) } else { standing.clone() }
+        });
+        if writes(&before) { new } else { kek }
     }
 
     /// Makes a local KEK under `policy` and keeps its record, so that a restart finds it.
@@ -309,6 +316,16 @@ impl Told {
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Provider").field("name", &self.settings.name).finish_non_exhaustive()
+    }
+}
+
+/// For refusals whose text has none.
+fn remedy(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Record(_) | Refusal::OtherKeyId { .. } | Refusal::Ciphertext(_) => {
+            "; what stands in etcd was changed: restore the object from a backup"
+        }
+        _ => "",
     }
 }
 

@@ -83,7 +83,8 @@ impl OpenError {
                 }
                 Some(failure) if failure.missing.is_some() => texts.push(failure.to_string()),
                 _ => texts.push(format!(
-                    "root key {} did not open the record; if this object is damaged, restore it from a backup",
+                    "root key {} did not open the record; if `casemate-kms check` finds this node's root keys good, \
+                     the object is damaged: restore it from a backup",
                     root.lineage
                 )),
             }
