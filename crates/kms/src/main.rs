@@ -61,7 +61,7 @@ fn run(config: &Config, accept_reuse: Option<KeyId>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!("{error}");
             ExitCode::FAILURE
         }
     }
@@ -71,7 +71,7 @@ fn report(config: &Config, output: Output) -> ExitCode {
     let findings = match runtime(|| async { anyhow::Ok(check(config).await) }) {
         Ok(findings) => findings,
         Err(error) => {
-            eprintln!("casemate-kms: {error:#}");
+            eprintln!("casemate-kms: {error}");
             return ExitCode::FAILURE;
         }
     };

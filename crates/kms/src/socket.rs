@@ -67,6 +67,8 @@ pub struct Socket {
     listener: UnixListener,
     /// Device and inode of the file that is ours.
     identity: (u64, u64),
+    /// Why the file that was lost is not bound again yet, as it was logged.
+    lost: Option<String>,
     /// Held as long as this process serves the path, so that two starts can't both find it free.
     _turn: File,
 }
@@ -79,7 +81,7 @@ impl Socket {
     pub async fn bind(path: &Path, mode: Mode) -> Result<Self, SocketError> {
         let turn = take_turn(path)?;
         let (listener, identity) = bind_at(path, mode).await?;
-        Ok(Self { path: path.to_owned(), mode, listener, identity, _turn: turn })
+        Ok(Self { path: path.to_owned(), mode, listener, identity, lost: None, _turn: turn })
     }
 
     /// Where it is bound.
@@ -114,9 +116,6 @@ impl Socket {
                 },
             }
         }
-        if identity(&self.path).ok() == Some(self.identity) {
-            let _ = fs::remove_file(&self.path);
-        }
     }
 
     async fn bind_again_if_lost(&mut self) {
@@ -126,9 +125,24 @@ impl Socket {
         match bind_at(&self.path, self.mode).await {
             Ok((listener, identity)) => {
                 tracing::warn!(socket = %self.path.display(), "the socket's file was gone; it is bound again");
-                (self.listener, self.identity) = (listener, identity);
+                (self.listener, self.identity, self.lost) = (listener, identity, None);
             }
-            Err(error) => tracing::error!(%error, "the socket's file is gone and can't be bound again yet"),
+            Err(error) => {
+                let why = Some(error.to_string());
+                if self.lost != why {
+                    tracing::error!(%error, "the socket's file is gone and can't be bound again yet");
+                    self.lost = why;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Socket {
+    /// Before the lock is let go: nobody else can have bound the path.
+    fn drop(&mut self) {
+        if identity(&self.path).ok() == Some(self.identity) {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -65,12 +65,19 @@ impl Store {
         }
     }
 
-    /// The current record, as it was saved; `None` if there is none.
+    /// The current record, as it was saved; `None` if there is none, or something that can be none: a new one
+    /// takes its place and nothing is lost.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn record(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        self.read(RECORD, MAX_RECORD_LEN as u64)
+        match self.read(RECORD, MAX_RECORD_LEN as u64) {
+            Err(StoreError::System { path, source, .. }) if source.kind() == ErrorKind::InvalidData => {
+                tracing::warn!(path = %path.display(), problem = %source, "this is no record; a new one replaces it");
+                Ok(None)
+            }
+            read => read,
+        }
     }
 
     /// Replaces the current record.
