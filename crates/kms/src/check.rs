@@ -1,6 +1,7 @@
 //! Everything that can be validated without serving.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// Which provider.
     pub provider: String,
@@ -36,11 +36,7 @@ pub async fn check(config: &Config) -> Vec<Finding> {
             let (provider, subject) = (provider.name.to_string(), subject.to_owned());
             findings.push(Finding { provider, subject, good, detail });
         };
-        let socket = provider.endpoint.path();
-        add(
-            "endpoint",
-            writable(socket.parent().unwrap_or(Path::new("/")), "make it, or correct its permissions"),
-        );
+        add("endpoint", endpoint(provider.endpoint.path()));
         add("stateDirectory", state_directory(&config.state_directory));
 
         let mut roots = Vec::new();
@@ -80,6 +76,16 @@ async fn ask(key: &dyn RootKey) -> Result<casemate_keys::Root, String> {
         Err(_) => {
             Err(format!("no answer within {} s; check the key service and the way to it", DEADLINE.as_secs()))
         }
+    }
+}
+
+/// A socket in its place is one that is served, or left by a killed process: both are dealt with at the start.
+fn endpoint(socket: &Path) -> Result<String, String> {
+    match fs::symlink_metadata(socket) {
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(format!("{} is no socket; move it away", socket.display()))
+        }
+        _ => writable(socket.parent().unwrap_or(Path::new("/")), "make it, or correct its permissions"),
     }
 }
 

@@ -44,10 +44,7 @@ where
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Spanned::<String>::deserialize(deserializer)?;
-        text.value
-            .parse()
-            .map(|value| Self(value, text.referenced.line()))
-            .map_err(D::Error::custom)
+        text.value.parse().map(|value| Self(value, text.referenced.line())).map_err(D::Error::custom)
     }
 }
 
