@@ -1,0 +1,150 @@
+//! `casemate-kms check` and the other verbs: what they print and how they exit.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
+use jiff::Timestamp;
+
+use crate::process::{Host, set_mode};
+
+fn check(host: &Host) -> (Option<i32>, String) {
+    let output = host.run(&["check"]);
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+fn all_files(host: &Host) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(host.folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_good_configuration_exits_0_and_changes_nothing() {
+    let host = Host::new();
+    let before = all_files(&host);
+    let (code, text) = check(&host);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("rootKeys main: writes as file:") && text.contains("under prod:"), "{text}");
+    assert!(!text.contains("FAIL"), "{text}");
+    assert_eq!(all_files(&host), before);
+
+    let output = host.run(&["check", "--output", "json"]);
+    let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = findings["findings"].as_array().unwrap();
+    assert!(findings.len() >= 4 && findings.iter().all(|finding| finding["good"] == true), "{findings:?}");
+}
+
+/// What is broken, how, and what the answer must say.
+type Broken = (&'static str, fn(&Host), &'static [&'static str]);
+
+const BROKEN: &[Broken] = &[
+    ("no key file", |host| fs::remove_file(host.key()).unwrap(), &["there is no key file", "deliver"]),
+    ("an empty one", |host| fs::write(host.key(), "").unwrap(), &["it is empty", "deliver"]),
+    (
+        "a truncated one",
+        |host| {
+            let whole = fs::read(host.key()).unwrap();
+            fs::write(host.key(), &whole[..whole.len() - 10]).unwrap();
+        },
+        &["truncated", "deliver"],
+    ),
+    (
+        "a changed one",
+        |host| {
+            let mut whole = fs::read(host.key()).unwrap();
+            whole[300] ^= 1;
+            fs::write(host.key(), whole).unwrap();
+        },
+        &["it was changed", "deliver"],
+    ),
+    ("a readable one", |host| set_mode(&host.key(), 0o644), &["mode 0644", "chmod 600"]),
+    (
+        "another cluster's",
+        |host| {
+            let other = Keyring::new(FileKeyId::generate(), None, Secret::generate(), Timestamp::now());
+            fs::remove_file(host.key()).unwrap();
+            KeyFile::at(host.key()).create(&other).unwrap();
+        },
+        &["the configuration names", "correct `path` and `id`"],
+    ),
+    (
+        "a folder",
+        |host| {
+            fs::remove_file(host.key()).unwrap();
+            fs::create_dir(host.key()).unwrap();
+        },
+        &["not a regular file"],
+    ),
+    (
+        "a pinned version that is not there",
+        |host| {
+            let text = fs::read_to_string(host.config()).unwrap();
+            fs::write(host.config(), text.replace("- name: main", "- name: main\n        version: 9"))
+                .unwrap();
+        },
+        &["version 9 is not in key file", "deliver"],
+    ),
+    (
+        "state that is a file",
+        |host| fs::write(host.state(), "x").unwrap(),
+        &["stateDirectory", "move it away"],
+    ),
+    (
+        "no folder for the socket",
+        |host| {
+            let text = fs::read_to_string(host.config()).unwrap();
+            fs::write(host.config(), text.replace("kms.sock", "absent/kms.sock")).unwrap();
+        },
+        &["endpoint", "absent", "make it"],
+    ),
+    (
+        "a file in the socket's place",
+        |host| fs::write(host.socket(), "x").unwrap(),
+        &["endpoint", "kms.sock", "move it away"],
+    ),
+];
+
+#[test]
+fn every_broken_thing_exits_1_and_is_told() {
+    for (what, break_it, told) in BROKEN {
+        let host = Host::new();
+        break_it(&host);
+        let before = all_files(&host);
+        let (code, text) = check(&host);
+        assert_eq!(code, Some(1), "{what}: {text}");
+        let failures: Vec<_> = text.lines().filter(|line| line.starts_with("FAIL")).collect();
+        assert_eq!(failures.len(), 1, "{what}: {text}");
+        for word in *told {
+            assert!(failures[0].contains(word), "{what}: {word:?} is missing\n{text}");
+        }
+        assert_eq!(all_files(&host), before, "{what}");
+    }
+}
+
+#[test]
+fn a_socket_in_its_place_is_what_a_running_one_has() {
+    let host = Host::new();
+    let _listener = UnixListener::bind(host.socket()).unwrap();
+    assert_eq!(check(&host).0, Some(0));
+}
+
+#[test]
+fn a_configuration_that_is_none_exits_2() {
+    let host = Host::new();
+    fs::write(host.config(), "kind: [").unwrap();
+    for verb in ["check", "serve"] {
+        let output = host.run(&[verb]);
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("config.yaml:1:"), "{text}");
+    }
+    fs::remove_file(host.config()).unwrap();
+    let (code, text) = check(&host);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("config.yaml") && text.contains("--config"), "{text}");
+    assert_eq!(host.run(&["shred"]).status.code(), Some(2));
+    assert_eq!(host.run(&["serve", "--accept-reuse", "no key id"]).status.code(), Some(2));
+}

@@ -1,0 +1,12 @@
+//! `casemate-kms` from outside: over its socket, as a process, against bad input and faults.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod check;
+mod double;
+mod flips;
+mod grpc;
+mod node;
+mod process;
+mod restart;
+mod rotation;
+mod status;
