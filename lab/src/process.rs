@@ -265,6 +265,7 @@ pub(crate) fn as_typed(command: &Command) -> String {
 pub(crate) fn tied_to_us(command: &Command) -> Command {
     use std::os::unix::process::CommandExt as _;
 
+    const FOREIGN: [&str; 3] = ["ETCD_", "ETCDCTL_", "KUBECONFIG"];
     const BECOME: &str = r#"[ "$PPID" = "$0" ] && exec "$@""#;
 
     let mut tied = Command::new("setpriv");
@@ -275,6 +276,12 @@ pub(crate) fn tied_to_us(command: &Command) -> Command {
         .process_group(0);
     if let Some(dir) = command.get_current_dir() {
         tied.current_dir(dir);
+    }
+    // Who works with a cluster has these in the shell; they would speak for another server than the lab's.
+    for (name, _) in std::env::vars_os() {
+        if FOREIGN.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes())) {
+            tied.env_remove(name);
+        }
     }
     for (name, value) in command.get_envs() {
         match value {

@@ -11,6 +11,7 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::config::{Config, ProviderConfig};
+use crate::provider::Store;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -64,9 +65,20 @@ fn key_id(
     roots: Vec<casemate_keys::Root>,
 ) -> Result<String, String> {
     let cluster = config.cluster_id.0.clone();
-    WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, Vec::new(), None)
-        .map(|policy| format!("new data is written under {}", policy.key_id()))
-        .map_err(|error| error.to_string())
+    let policy = WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, Vec::new(), None)
+        .map_err(|error| error.to_string())?;
+    let key_id = policy.key_id();
+    let (ledger, damage) = Store::peek_ledger(&config.state_directory, provider.name.as_str())
+        .map_err(|error| error.to_string())?;
+    if ledger.was_superseded(&key_id) {
+        return Err(format!(
+            "{key_id} was active on this node before another one and will not write again by itself: an older key \
+             file or configuration was put back; deliver the current key file"
+        ));
+    }
+    let lost = damage
+        .map_or(String::new(), |damage| format!("; lines {:?} of the ledger are damaged", damage.lines));
+    Ok(format!("new data is written under {key_id}{lost}"))
 }
 
 async fn ask(key: &dyn RootKey) -> Result<casemate_keys::Root, String> {

@@ -212,7 +212,7 @@ impl Provider {
         let key_id = || readable.record().core().policy.key_id();
         let kek = self
             .opened
-            .get_or_open(&self.keyholder, &readable)
+            .get_or_open(&self.keyholder, &readable, sealed.ciphertext)
             .await
             .map_err(|source| Error::NotOpened { key_id: key_id(), source })?;
         let plaintext = readable
@@ -276,7 +276,7 @@ impl Provider {
         tokio::task::spawn_blocking(move || store.save_record(&record))
             .await
             .map_err(|_| KekProblem::Stopped)??;
-        self.opened.insert(*kek.digest(), kek.local_kek().clone());
+        self.opened.keep(*kek.digest(), kek.local_kek().clone());
         Ok(kek)
     }
 

@@ -43,6 +43,12 @@ pub enum SocketError {
         /// Which socket.
         path: PathBuf,
     },
+    /// Nowhere to bind.
+    #[error("{}: there is no such folder for the socket; make it, with mode 0700 or as kube-apiserver needs it", folder.display())]
+    NoFolder {
+        /// Which folder.
+        folder: PathBuf,
+    },
     /// The system refused.
     #[error("{}: can't be {action}: {source}", path.display())]
     System {
@@ -151,13 +157,12 @@ impl Drop for Socket {
 fn take_turn(path: &Path) -> Result<File, SocketError> {
     let lock = suffixed(path, ".lock");
     let system = |source| SocketError::System { path: lock.clone(), action: "locked", source };
-    let file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&lock)
-        .map_err(system)?;
+    let file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&lock).map_err(
+        |source| match (source.kind(), path.parent()) {
+            (ErrorKind::NotFound, Some(folder)) => SocketError::NoFolder { folder: folder.to_owned() },
+            _ => system(source),
+        },
+    )?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {

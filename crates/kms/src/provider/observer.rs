@@ -228,7 +228,7 @@ impl Provider {
         if let Some(annotation) = annotation
             && let Some(kek) = self.keyholder.reopen(policy, &annotation).await
         {
-            self.opened.insert(*kek.digest(), kek.local_kek().clone());
+            self.opened.keep(*kek.digest(), kek.local_kek().clone());
             return Ok(Arc::new(kek));
         }
         self.new_kek(policy).await

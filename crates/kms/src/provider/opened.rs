@@ -105,7 +105,16 @@ impl OpenedKeks {
 
     /// The local KEK of `readable`. Whoever asks while another is asking waits for the same answer; an asker
     /// that goes away does not take the answer along.
-    pub(super) async fn get_or_open(&self, keyholder: &Arc<Keyholder>, readable: &SharedReadable) -> Opened {
+    ///
+    /// Kept is only what opened `ciphertext`, or what is given to [`OpenedKeks::keep`]: wraps bind the core, not
+    /// the whole annotation, so whoever writes etcd can make any number of annotations that unwrap to a known
+    /// local KEK and open nothing. They must not push out those that do.
+    pub(super) async fn get_or_open(
+        &self,
+        keyholder: &Arc<Keyholder>,
+        readable: &SharedReadable,
+        ciphertext: &[u8],
+    ) -> Opened {
         let mut flight = {
             let digest = *readable.annotation();
             let mut state = lock(&self.state);
@@ -117,7 +126,7 @@ impl OpenedKeks {
                 self.counts.joined.fetch_add(1, Ordering::Relaxed);
                 flight.clone()
             } else {
-                let flight = self.start(keyholder.clone(), readable.clone());
+                let flight = self.start(keyholder.clone(), readable.clone(), ciphertext.to_vec());
                 state.flights.insert(digest, flight.clone());
                 flight
             }
@@ -128,7 +137,12 @@ impl OpenedKeks {
         }
     }
 
-    fn start(&self, keyholder: Arc<Keyholder>, readable: SharedReadable) -> watch::Receiver<Option<Opened>> {
+    fn start(
+        &self,
+        keyholder: Arc<Keyholder>,
+        readable: SharedReadable,
+        ciphertext: Vec<u8>,
+    ) -> watch::Receiver<Option<Opened>> {
         let (answer, flight) = watch::channel(None);
         let landing = Landing { state: self.state.clone(), digest: *readable.annotation() };
         let counts = self.counts.clone();
@@ -137,7 +151,10 @@ impl OpenedKeks {
             match &opened {
                 Ok(kek) => {
                     counts.opened.fetch_add(1, Ordering::Relaxed);
-                    keep(&landing.state, &counts, landing.digest, kek.clone());
+                    // Before the flight ends, so that nobody starts another in between.
+                    if readable.open(kek, &ciphertext).is_ok() {
+                        keep(&landing.state, &counts, landing.digest, kek.clone());
+                    }
                 }
                 Err(_) => {
                     counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +166,8 @@ impl OpenedKeks {
         flight
     }
 
-    pub(super) fn insert(&self, digest: Digest, kek: Arc<LocalKek>) {
+    /// Keeps a local KEK that is known to open what belongs to this annotation.
+    pub(super) fn keep(&self, digest: Digest, kek: Arc<LocalKek>) {
         keep(&self.state, &self.counts, digest, kek);
     }
 

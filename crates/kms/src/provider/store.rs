@@ -71,7 +71,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn record(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.read(RECORD, MAX_RECORD_LEN as u64) {
+        match read(&self.folder.join(RECORD), MAX_RECORD_LEN as u64) {
             Err(StoreError::System { path, source, .. }) if source.kind() == ErrorKind::InvalidData => {
                 tracing::warn!(path = %path.display(), problem = %source, "this is no record; a new one replaces it");
                 Ok(None)
@@ -88,12 +88,24 @@ impl Store {
         self.replace(RECORD, annotation)
     }
 
+    /// The ledger of provider `name`, looked at beside the process that may be using it. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn peek_ledger(
+        state_directory: &Path,
+        name: &str,
+    ) -> Result<(Ledger, Option<LedgerDamage>), StoreError> {
+        let text = read(&state_directory.join(name).join(LEDGER), MAX_LEDGER_LEN)?.unwrap_or_default();
+        Ok(Ledger::parse(&text))
+    }
+
     /// The ledger, and what of it could not be read. A damaged file is kept aside for people to look at.
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn ledger(&self) -> Result<(Ledger, Option<LedgerDamage>), StoreError> {
-        let text = self.read(LEDGER, MAX_LEDGER_LEN)?.unwrap_or_default();
+        let text = read(&self.folder.join(LEDGER), MAX_LEDGER_LEN)?.unwrap_or_default();
         let (ledger, damage) = Ledger::parse(&text);
         if damage.is_some() {
             self.replace("ledger.damaged", &text)?;
@@ -107,25 +119,6 @@ impl Store {
     /// [`StoreError`]; then the old one is still there.
     pub fn save_ledger(&self, ledger: &Ledger) -> Result<(), StoreError> {
         self.replace(LEDGER, ledger.render().as_bytes())
-    }
-
-    fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        let path = self.folder.join(name);
-        let read = || {
-            let length = fs::metadata(&path)?.len();
-            if length > most {
-                return Err(io::Error::new(
-                    ErrorKind::InvalidData,
-                    format!("it has {length} bytes, at most {most} are expected"),
-                ));
-            }
-            fs::read(&path)
-        };
-        match read() {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(StoreError::System { path, action: "read", source }),
-        }
     }
 
     /// Old or new, whenever the power goes: written aside, synced, renamed. A left-over temporary file of a
@@ -147,5 +140,23 @@ impl Store {
             let _ = fs::remove_file(&aside);
             StoreError::System { path: path.clone(), action: "written", source }
         })
+    }
+}
+
+fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
+    let read = || {
+        let length = fs::metadata(path)?.len();
+        if length > most {
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                format!("it has {length} bytes, at most {most} are expected"),
+            ));
+        }
+        fs::read(path)
+    };
+    match read() {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(StoreError::System { path: path.to_owned(), action: "read", source }),
     }
 }
