@@ -640,6 +640,42 @@ async fn decrypts_of(
 }
 
 #[tokio::test]
+async fn what_opens_nothing_takes_no_place_in_the_cache() {
+    let (a, b) = (double("a"), double("b"));
+    let node = Node::start(settings(&[&a, &b])).await;
+    let good = node.seal(DEK).await;
+    let held = node.provider.opened_counts().held;
+    // Who writes etcd can change the second wrap as often as they like: the first still opens.
+    for planted in 0..50_u8 {
+        let record = good.record();
+        let mut wraps: Vec<_> = record.wraps().map(|(_, wrap)| wrap.to_vec()).collect();
+        wraps[1] = vec![planted; 92];
+        let changed = Record::new(record.core().clone(), wraps, Vec::new(), None).unwrap();
+        let planted = Stored { annotation: changed.encode(), ..good.clone() };
+        assert!(node.open(&planted).await.unwrap_err().to_string().contains("restore the object"));
+    }
+    assert_eq!(node.provider.opened_counts().held, held);
+    assert!(node.open(&good).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_restarted_node_asks_once_for_what_it_writes_under() {
+    let (key, folder) = (double("a"), tempfile::tempdir().unwrap());
+    let node = Node::start_in(folder.path(), settings(&[&key])).await;
+    let stored = node.seal(DEK).await;
+    drop(node);
+    let before = key.calls();
+    let node = Node::start_in(folder.path(), settings(&[&key])).await;
+    assert!(node.open(&stored).await.is_ok());
+    assert_eq!(node.seal(DEK).await.annotation, stored.annotation);
+    let (now, probe) = (key.calls(), 2);
+    assert_eq!(
+        (now.observe, now.wrap, now.unwrap),
+        (before.observe + 1, before.wrap + 1, before.unwrap + 1 + probe)
+    );
+}
+
+#[tokio::test]
 async fn the_cache_is_bounded_and_counted() {
     const CAPACITY: u64 = 4096;
     let key = double("a");

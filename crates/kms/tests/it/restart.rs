@@ -225,6 +225,7 @@ async fn on_a_full_disk_a_node_with_a_record_serves_and_one_without_says_why() {
     until("it serves", async || connect(&host.socket()).await.is_ok()).await;
     opens(&mut connect(&host.socket()).await.unwrap(), &first, &DEK).await;
     daemon.kill();
+    assert_eq!(host.state_files(), files, "old or new, never half");
     let mut daemon = host.serve();
     let mut client = daemon.healthy().await;
     opens(&mut client, &first, &DEK).await;
