@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 }
 
 fn tools() -> anyhow::Result<()> {
-    for tool in Tool::ALL {
+    for tool in Tool::LAB {
         println!("{tool}\t{}", tool.path()?.display());
     }
     println!("cache\t{}", cache_dir()?.display());

@@ -26,24 +26,47 @@ pub enum Tool {
     KubeApiserver,
     /// Kubernetes' command line.
     Kubectl,
+    /// Calls a KMS v2 plugin through the client of kube-apiserver 1.31, the last that sends the socket's
+    /// path as `:authority`. A program of ours.
+    KmsClient31,
+    /// The same through the client of today's kube-apiserver.
+    KmsClient37,
 }
 
-/// A Go module of ours that names the commands to build and pins all that they need.
+/// A Go module of ours that names the commands to build, or is one, and pins all that they need.
 struct GoModule {
     /// `go.mod` and `go.sum`.
     files: [&'static str; 2],
     /// The module that has the version we call the tool's.
     versioned: &'static str,
+    /// Its `main.go`, if the program is ours.
+    program: Option<&'static str>,
 }
 
 const ETCD: GoModule = GoModule {
     files: [include_str!("../tools/etcd/go.mod"), include_str!("../tools/etcd/go.sum")],
     versioned: "go.etcd.io/etcd/server/v3",
+    program: None,
 };
 
 const KUBERNETES: GoModule = GoModule {
     files: [include_str!("../tools/kubernetes/go.mod"), include_str!("../tools/kubernetes/go.sum")],
     versioned: "k8s.io/kubernetes",
+    program: None,
+};
+
+const KMS_CLIENT: &str = include_str!("../tools/kms-client/main.go");
+
+const KMS_CLIENT_31: GoModule = GoModule {
+    files: [include_str!("../tools/kms-client-31/go.mod"), include_str!("../tools/kms-client-31/go.sum")],
+    versioned: "k8s.io/apiserver",
+    program: Some(KMS_CLIENT),
+};
+
+const KMS_CLIENT_37: GoModule = GoModule {
+    files: [include_str!("../tools/kms-client-37/go.mod"), include_str!("../tools/kms-client-37/go.sum")],
+    versioned: "k8s.io/apiserver",
+    program: Some(KMS_CLIENT),
 };
 
 impl GoModule {
@@ -62,8 +85,8 @@ impl GoModule {
 }
 
 impl Tool {
-    /// All of them, in the order in which they build fastest.
-    pub const ALL: [Tool; 4] = [Tool::Etcd, Tool::Etcdctl, Tool::KubeApiserver, Tool::Kubectl];
+    /// What every lab needs, in the order in which it builds fastest. The others are for single tests.
+    pub const LAB: [Tool; 4] = [Tool::Etcd, Tool::Etcdctl, Tool::KubeApiserver, Tool::Kubectl];
 
     /// The program's name.
     pub fn name(self) -> &'static str {
@@ -72,6 +95,8 @@ impl Tool {
             Tool::Etcdctl => "etcdctl",
             Tool::KubeApiserver => "kube-apiserver",
             Tool::Kubectl => "kubectl",
+            Tool::KmsClient31 => "kms-client-31",
+            Tool::KmsClient37 => "kms-client-37",
         }
     }
 
@@ -98,8 +123,11 @@ impl Tool {
         Ok(path)
     }
 
-    /// Looks in `KUBEBUILDER_ASSETS` and on `PATH`.
+    /// Looks in `KUBEBUILDER_ASSETS` and on `PATH`, but for programs of ours: what we wrote last must run.
     fn installed(self) -> Option<PathBuf> {
+        if self.module().program.is_some() {
+            return None;
+        }
         let assets = env::var_os("KUBEBUILDER_ASSETS").into_iter();
         let path = env::var_os("PATH").unwrap_or_default();
         assets
@@ -114,7 +142,7 @@ impl Tool {
         let mut command = Command::new(program);
         command.args(match self {
             Tool::Etcd | Tool::KubeApiserver => &["--version"][..],
-            Tool::Etcdctl => &["version"],
+            Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 => &["version"],
             Tool::Kubectl => &["version", "--client"],
         });
         process::run(&command, b"")
@@ -131,6 +159,8 @@ impl Tool {
         match self {
             Tool::Etcd | Tool::Etcdctl => &ETCD,
             Tool::KubeApiserver | Tool::Kubectl => &KUBERNETES,
+            Tool::KmsClient31 => &KMS_CLIENT_31,
+            Tool::KmsClient37 => &KMS_CLIENT_37,
         }
     }
 
@@ -141,6 +171,7 @@ impl Tool {
             Tool::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
             Tool::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
             Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Tool::KmsClient31 | Tool::KmsClient37 => ".",
         }
     }
 
@@ -151,6 +182,7 @@ impl Tool {
             Tool::Etcdctl => "some seconds",
             Tool::KubeApiserver => "about five minutes on two idle cores",
             Tool::Kubectl => "one minute or two",
+            Tool::KmsClient31 | Tool::KmsClient37 => "about half a minute",
         }
     }
 }
@@ -167,10 +199,11 @@ mod tests {
 
     #[test]
     fn every_go_mod_says_the_version_and_names_the_command() {
-        for tool in Tool::ALL {
+        for tool in [&Tool::LAB[..], &[Tool::KmsClient31, Tool::KmsClient37]].concat() {
             assert_eq!(tool.version().split('.').count(), 3, "{tool}");
             let [go_mod, _] = tool.module().files;
-            assert!(go_mod.lines().any(|line| line.trim() == tool.package()), "{tool}");
+            let names_it = go_mod.lines().any(|line| line.trim() == tool.package());
+            assert!(names_it || tool.module().program.is_some(), "{tool}");
         }
     }
 

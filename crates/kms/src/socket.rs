@@ -1,5 +1,7 @@
 //! The unix socket: bound with its mode before anyone can connect, never stolen, bound again when its file goes.
 
+pub mod authority;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -17,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 
+use self::authority::AnyAuthority;
 use crate::config::Mode;
 use crate::provider::Told;
 
@@ -240,7 +243,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 /// One connection of kube-apiserver.
 #[derive(Debug)]
 pub struct Connection {
-    stream: UnixStream,
+    stream: AnyAuthority<UnixStream>,
     peer: Peer,
 }
 
@@ -255,7 +258,7 @@ pub struct Peer {
 impl Connection {
     fn new(stream: UnixStream) -> Self {
         let process = stream.peer_cred().ok().and_then(|cred| cred.pid());
-        Self { stream, peer: Peer { process, told: Arc::default() } }
+        Self { stream: AnyAuthority::new(stream), peer: Peer { process, told: Arc::default() } }
     }
 }
 

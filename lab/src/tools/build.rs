@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Tool;
+use aws_lc_rs::digest;
+
+use super::{GoModule, Tool};
 use crate::{
     Error, Result,
     cache::{self, say},
@@ -21,7 +23,7 @@ const PROGRESS: Duration = Duration::from_secs(5);
 
 /// The tool's path in the cache, after building it if it is not there.
 pub(super) fn cached(tool: Tool) -> Result<PathBuf> {
-    let home = cache::cache_dir()?.join("tools").join(tool.name()).join(tool.version());
+    let home = cache::cache_dir()?.join("tools").join(tool.name()).join(edition(tool));
     cache::made_once(&home, tool.name(), &tool.to_string(), |partial| {
         say(&format!(
             "building {tool} with Go: {}, once; it is kept in {}",
@@ -30,13 +32,27 @@ pub(super) fn cached(tool: Tool) -> Result<PathBuf> {
         ));
         let source = home.join("source");
         fs::create_dir_all(&source).map_err(Error::file("make", &source))?;
-        for (name, text) in ["go.mod", "go.sum"].iter().zip(tool.module().files) {
+        let GoModule { files, program, .. } = tool.module();
+        for (name, text) in ["go.mod", "go.sum", "main.go"].iter().zip(files.iter().chain(program)) {
             let path = source.join(name);
             fs::write(&path, text).map_err(Error::file("write", path))?;
         }
         build(tool, &go_build(tool, &source, partial), &source.join("build.log"))?;
         fs::remove_dir_all(&source).map_err(Error::file("remove", source))
     })
+}
+
+/// What tells one build of a tool from another: the version, and for programs of ours what they are made of.
+fn edition(tool: Tool) -> String {
+    let GoModule { files, program, .. } = tool.module();
+    match program {
+        None => tool.version().to_owned(),
+        Some(program) => {
+            let text = [files[0], files[1], program].concat();
+            let hash = hex::encode(digest::digest(&digest::SHA256, text.as_bytes()));
+            format!("{}-{}", tool.version(), &hash[..16])
+        }
+    }
 }
 
 /// Runs `command` with a line of progress every few seconds.
@@ -69,7 +85,7 @@ fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
         .env("GOWORK", "off")
         .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags"]);
     command.arg(match tool {
-        Tool::Etcd | Tool::Etcdctl => "-s -w".to_owned(),
+        Tool::Etcd | Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 => "-s -w".to_owned(),
         // Unset, the server calls itself v0.0.0, and clients judge what it can by that.
         Tool::KubeApiserver | Tool::Kubectl => {
             let mut parts = version.split('.');

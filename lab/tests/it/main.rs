@@ -2,6 +2,7 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod failing;
+mod kms_client;
 mod leftovers;
 mod opener;
 mod servers;

@@ -112,7 +112,8 @@ impl AuthorityFilter {
             }
             At::Header(mut header, seen) => {
                 header[seen] = bytes[index];
-                self.at = if seen + 1 == header.len() { self.frame(header) } else { At::Header(header, seen + 1) };
+                self.at =
+                    if seen + 1 == header.len() { self.frame(header) } else { At::Header(header, seen + 1) };
                 index + 1
             }
             At::PadLength { left, priority, end } => {

@@ -42,8 +42,13 @@ enum Integer {
     Complete,
     /// The entry that has the name, or 0.
     Name,
-    NameLength { coded: bool },
-    ValueLength { coded: bool, authority: bool },
+    NameLength {
+        coded: bool,
+    },
+    ValueLength {
+        coded: bool,
+        authority: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,8 @@
 //! to know where a code ends it is enough to know how many there are of each length.
 
 /// How many codes have so many bits.
-const COUNTS: [u32; 31] = [
-    0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19, 29, 0, 4,
-];
+const COUNTS: [u32; 31] =
+    [0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19, 29, 0, 4];
 
 /// The characters of each length that has one to give way to, in the order of their codes.
 const CHARACTERS: [(usize, &[u8]); 7] = [
@@ -96,7 +95,8 @@ impl Code {
     fn write(&self, code: u32, undecided: &mut [u8]) {
         for at in 0..self.len {
             let position = self.bit + at;
-            let place = self.places.get(position / 8).and_then(|place| undecided.get_mut(usize::from(*place)));
+            let place =
+                self.places.get(position / 8).and_then(|place| undecided.get_mut(usize::from(*place)));
             if let Some(byte) = place {
                 let mask = 0x80 >> (position % 8);
                 let one = code >> (self.len - 1 - at) & 1 == 1;

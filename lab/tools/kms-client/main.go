@@ -1,0 +1,320 @@
+// kms-client calls a KMS v2 plugin through kube-apiserver's own client and prints what came back, as JSON.
+//
+// It is built against two generations of that client: kms-client-31 and kms-client-37 hold a go.mod each.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
+	"k8s.io/kms/pkg/service"
+)
+
+const usage = `kms-client: a KMS v2 plugin called by kube-apiserver's own client
+
+  kms-client calls --endpoint unix:///PATH [--count N] [--concurrency C] [--mix status,encrypt,decrypt]
+                   [--distinct-deadlines] [--timeout 3s] [--warm-up N]
+      N calls on one connection, C in flight, the methods of the mix in turn. What is decrypted was encrypted
+      before the count begins, and each plaintext is compared. Ends with 1 if a call failed.
+  kms-client version
+      The version of k8s.io/apiserver that the client is from.
+`
+
+// How many different ciphertexts decrypts choose from.
+const samples = 32
+
+// What --mix may name; elsewhere a method is its index here.
+var methods = []string{"status", "encrypt", "decrypt"}
+
+type options struct {
+	endpoint    string
+	count       int
+	concurrency int
+	warmUp      int
+	timeout     time.Duration
+	distinct    bool
+	mix         []int
+}
+
+// A plaintext and what became of it.
+type sample struct {
+	plaintext []byte
+	encrypted *service.EncryptResponse
+}
+
+// What one call came to; each call has its own slot, so that nothing is shared while time is taken.
+type outcome struct {
+	took time.Duration
+	err  error
+}
+
+type latencies struct {
+	Calls int     `json:"calls"`
+	P50   float64 `json:"p50_us"`
+	P99   float64 `json:"p99_us"`
+	Max   float64 `json:"max_us"`
+}
+
+type failures struct {
+	Count int    `json:"count"`
+	First string `json:"first"`
+}
+
+type report struct {
+	Client      string               `json:"client"`
+	Count       int                  `json:"count"`
+	Succeeded   int                  `json:"succeeded"`
+	Failed      int                  `json:"failed"`
+	Concurrency int                  `json:"concurrency"`
+	WallSeconds float64              `json:"wall_s"`
+	PerSecond   float64              `json:"calls_per_s"`
+	Errors      map[string]failures  `json:"errors"`
+	Methods     map[string]latencies `json:"methods"`
+}
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == "version" {
+		fmt.Println(clientVersion())
+		return
+	}
+	if len(os.Args) < 2 || os.Args[1] != "calls" {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	o, err := parse(os.Args[2:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kms-client: %v\n\n%s", err, usage)
+		os.Exit(2)
+	}
+	r, err := run(o)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kms-client: %v\n", err)
+		os.Exit(1)
+	}
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	if err := out.Encode(r); err != nil || r.Failed > 0 {
+		os.Exit(1)
+	}
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{}
+	var mix string
+	flags := flag.NewFlagSet("calls", flag.ContinueOnError)
+	flags.SetOutput(os.Stderr)
+	flags.StringVar(&o.endpoint, "endpoint", "", "unix:///PATH, or unix:///@NAME")
+	flags.IntVar(&o.count, "count", 1000, "how many calls")
+	flags.IntVar(&o.concurrency, "concurrency", 1, "how many at once")
+	flags.IntVar(&o.warmUp, "warm-up", 0, "how many calls before those that count")
+	flags.DurationVar(&o.timeout, "timeout", 3*time.Second, "of each call")
+	flags.BoolVar(&o.distinct, "distinct-deadlines", false, "another deadline for each call: up to a third less than the timeout")
+	flags.StringVar(&mix, "mix", "status,encrypt,decrypt", "methods, in turn")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	for _, word := range strings.Split(mix, ",") {
+		method := slices.Index(methods, word)
+		if method < 0 {
+			return nil, fmt.Errorf("--mix: %q is none of %s", word, strings.Join(methods, ", "))
+		}
+		o.mix = append(o.mix, method)
+	}
+	switch {
+	case o.endpoint == "":
+		return nil, fmt.Errorf("--endpoint is missing")
+	case flags.NArg() > 0:
+		return nil, fmt.Errorf("what is %q?", flags.Arg(0))
+	case o.count < 1 || o.concurrency < 1 || o.warmUp < 0 || o.timeout <= 0:
+		return nil, fmt.Errorf("--count, --concurrency and --timeout must be positive, --warm-up not negative")
+	}
+	return o, nil
+}
+
+func run(o *options) (*report, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client, err := kmsv2.NewGRPCService(ctx, o.endpoint, "kms-client", o.timeout)
+	if err != nil {
+		return nil, err
+	}
+	var prepared []sample
+	if slices.Contains(o.mix, slices.Index(methods, "decrypt")) {
+		if prepared, err = prepare(ctx, client); err != nil {
+			return nil, fmt.Errorf("nothing to decrypt: %w", err)
+		}
+	}
+	r := &runner{options: o, client: client, samples: prepared, plaintext: random(32)}
+	r.calls(ctx, make([]outcome, o.warmUp))
+
+	outcomes := make([]outcome, o.count)
+	started := time.Now()
+	r.calls(ctx, outcomes)
+	return r.report(outcomes, time.Since(started)), nil
+}
+
+func prepare(ctx context.Context, client service.Service) ([]sample, error) {
+	prepared := make([]sample, samples)
+	for i := range prepared {
+		plaintext := random(32)
+		encrypted, err := client.Encrypt(ctx, fmt.Sprintf("prepare-%d", i), plaintext)
+		if err != nil {
+			return nil, err
+		}
+		prepared[i] = sample{plaintext, encrypted}
+	}
+	return prepared, nil
+}
+
+type runner struct {
+	*options
+	client    service.Service
+	samples   []sample
+	plaintext []byte
+}
+
+// As many goroutines as calls may be in flight; each takes the next call when its last one has come back.
+func (r *runner) calls(ctx context.Context, outcomes []outcome) {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range min(r.concurrency, len(outcomes)) {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(outcomes) {
+					return
+				}
+				outcomes[i] = r.call(ctx, i)
+			}
+		}()
+	}
+	workers.Wait()
+}
+
+func (r *runner) call(ctx context.Context, i int) outcome {
+	if r.distinct {
+		// Steps that the wire shows: from 0.1 s up, grpc-timeout counts microseconds.
+		steps := int(r.timeout / (3 * 20 * time.Microsecond))
+		less := time.Duration(i%max(steps, 1)) * 20 * time.Microsecond
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.timeout-less)
+		defer cancel()
+	}
+	uid := fmt.Sprintf("call-%d", i)
+	started := time.Now()
+	switch methods[r.method(i)] {
+	case "status":
+		answer, err := r.client.Status(ctx)
+		took := time.Since(started)
+		if err == nil && answer.Healthz != "ok" {
+			err = fmt.Errorf("healthz is %q", answer.Healthz)
+		}
+		return outcome{took, err}
+	case "encrypt":
+		answer, err := r.client.Encrypt(ctx, uid, r.plaintext)
+		took := time.Since(started)
+		if err == nil && (len(answer.Ciphertext) == 0 || answer.KeyID == "") {
+			err = fmt.Errorf("nothing encrypted")
+		}
+		return outcome{took, err}
+	default:
+		s := r.samples[i%len(r.samples)]
+		plaintext, err := r.client.Decrypt(ctx, uid, &service.DecryptRequest{
+			Ciphertext:  s.encrypted.Ciphertext,
+			KeyID:       s.encrypted.KeyID,
+			Annotations: s.encrypted.Annotations,
+		})
+		took := time.Since(started)
+		if err == nil && !bytes.Equal(plaintext, s.plaintext) {
+			err = fmt.Errorf("not the plaintext that was encrypted")
+		}
+		return outcome{took, err}
+	}
+}
+
+func (r *runner) method(i int) int {
+	return r.mix[i%len(r.mix)]
+}
+
+func (r *runner) report(outcomes []outcome, wall time.Duration) *report {
+	took := make([][]time.Duration, len(methods))
+	result := &report{
+		Client:      clientVersion(),
+		Count:       len(outcomes),
+		Concurrency: r.concurrency,
+		WallSeconds: wall.Seconds(),
+		PerSecond:   float64(len(outcomes)) / wall.Seconds(),
+		Errors:      map[string]failures{},
+		Methods:     map[string]latencies{},
+	}
+	for i, o := range outcomes {
+		if o.err == nil {
+			took[r.method(i)] = append(took[r.method(i)], o.took)
+			result.Succeeded++
+			continue
+		}
+		result.Failed++
+		// What is no gRPC status (a wrong plaintext) is "Unknown".
+		code := status.Code(o.err).String()
+		seen := result.Errors[code]
+		if seen.Count++; seen.Count == 1 {
+			seen.First = methods[r.method(i)] + ": " + o.err.Error()
+		}
+		result.Errors[code] = seen
+	}
+	for method, all := range took {
+		if len(all) > 0 {
+			slices.Sort(all)
+			result.Methods[methods[method]] = latencies{
+				Calls: len(all),
+				P50:   microseconds(all[rank(len(all), 50)]),
+				P99:   microseconds(all[rank(len(all), 99)]),
+				Max:   microseconds(all[len(all)-1]),
+			}
+		}
+	}
+	return result
+}
+
+// The smallest index that has so many percent of the values at or below it.
+func rank(count, percent int) int {
+	return (count*percent+99)/100 - 1
+}
+
+func microseconds(d time.Duration) float64 {
+	return float64(d.Nanoseconds()) / 1000
+}
+
+func random(length int) []byte {
+	b := make([]byte, length)
+	if _, err := rand.Read(b); err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func clientVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "k8s.io/apiserver" {
+				return strings.TrimPrefix(module.Version, "v")
+			}
+		}
+	}
+	return "unknown"
+}
