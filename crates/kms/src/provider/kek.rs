@@ -156,27 +156,38 @@ impl Keyholder {
         Ok(wrap)
     }
 
-    /// The local KEK of a stored record, for writing: only if it is exactly what a new one would be.
-    pub(super) async fn reopen(&self, policy: &WritePolicy, annotation: &[u8]) -> Option<WriteKek> {
-        let record = Record::decode(annotation).ok()?;
+    /// The local KEK of a stored record, for writing: only if it is exactly what a new one would be. `None` if it
+    /// is not, or is damaged; a root key that can't be asked is a failure, or every outage would end in one more
+    /// local KEK.
+    pub(super) async fn reopen(
+        &self,
+        policy: &WritePolicy,
+        annotation: &[u8],
+    ) -> Result<Option<WriteKek>, Failure> {
+        let Ok(record) = Record::decode(annotation) else { return Ok(None) };
         let (core, now) = (record.core(), (self.clock)());
         let fits = core.policy == *policy
             && core.created <= now.saturating_add(CLOCK_SKEW)
             && now.saturating_sub(core.created) < MAX_KEK_AGE.as_secs();
         if !fits {
-            return None;
+            return Ok(None);
         }
         let digest = core.digest();
-        let mut found: Option<LocalKek> = None;
+        let mut found = None;
         for (root, wrap) in record.wraps() {
-            let payload = bounded(root, self.key(root).ok()?.unwrap(root, &digest, wrap)).await.ok()?;
-            let kek = payload.get(..32).and_then(LocalKek::from_bytes)?;
-            if kek.id() != core.kek_id || payload.as_slice() != payload::encode(&kek, &digest).as_slice() {
-                return None;
+            let payload = match bounded(root, self.key(root)?.unwrap(root, &digest, wrap)).await {
+                Ok(payload) => payload,
+                Err(failure) if failure.class == Class::Corrupt => return Ok(None),
+                Err(failure) => return Err(failure),
+            };
+            found = payload.get(..32).and_then(LocalKek::from_bytes).filter(|kek| {
+                kek.id() == core.kek_id && payload.as_slice() == payload::encode(kek, &digest).as_slice()
+            });
+            if found.is_none() {
+                return Ok(None);
             }
-            found = Some(kek);
         }
-        Some(WriteKek::new(Arc::new(found?), record))
+        Ok(found.map(|kek| WriteKek::new(Arc::new(kek), record)))
     }
 
     /// The local KEK of a record that may be read: its wraps in order, until one opens.

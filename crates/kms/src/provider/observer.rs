@@ -226,7 +226,7 @@ impl Provider {
         let annotation =
             tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
         if let Some(annotation) = annotation
-            && let Some(kek) = self.keyholder.reopen(policy, &annotation).await
+            && let Some(kek) = self.keyholder.reopen(policy, &annotation).await?
         {
             self.opened.keep(*kek.digest(), kek.local_kek().clone());
             return Ok(Arc::new(kek));
