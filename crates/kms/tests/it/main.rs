@@ -1,6 +1,7 @@
 //! `casemate-kms` from outside: over its socket, as a process, against bad input and faults.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod cache;
 mod check;
 mod double;
 mod flips;
