@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of `record` and `ciphertext` from the vectors."""
+"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority`."""
 import json, pathlib
 
 fuzz = pathlib.Path(__file__).resolve().parent
@@ -12,3 +12,24 @@ for path in sorted((fuzz.parent / "vectors/v1").glob("*.json")):
         folder = fuzz / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
         (folder / path.stem).write_bytes(seed)
+
+
+def frame(kind, flags, payload):
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags, 0, 0, 0, 1]) + payload
+
+
+# A call's start as Go writes it, "%2Frun%2Fkms.sock" in its Huffman code and in plain; then by entries of the table;
+# padded with a priority; in two frames.
+CODED = bytes.fromhex("8386418d54586cb6a54587ad285d07275f")
+PLAIN = bytes.fromhex("83864111") + b"%2Frun%2Fkms.sock"
+NAMED = bytes.fromhex("400a") + b":authority" + bytes.fromhex("022540")
+AUTHORITY = {
+    "coded": frame(4, 0, b"") + frame(1, 4, CODED) + frame(0, 1, b"\0\0\0\0\0") + frame(1, 5, bytes.fromhex("8386be")),
+    "plain": frame(1, 4, PLAIN),
+    "padded": frame(1, 0x2c, b"\2" + bytes(5) + NAMED + bytes(2)),
+    "split": frame(1, 0, CODED[:6]) + frame(9, 0, b"") + frame(9, 4, CODED[6:]),
+}
+for name, frames in AUTHORITY.items():
+    folder = fuzz / "corpus/authority"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"\7" + frames)

@@ -22,6 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Apiserver {
     name: String,
+    tool: Tool,
     dir: PathBuf,
     log: PathBuf,
     etcd: String,
@@ -34,6 +35,7 @@ pub struct Apiserver {
 impl Apiserver {
     /// Starts one on a port of its own, with its files in `dir`.
     pub(crate) fn create(
+        tool: Tool,
         name: &str,
         run: &Path,
         log: &Path,
@@ -46,9 +48,10 @@ impl Apiserver {
         write_encryption(&dir, &encryption)?;
         retry_taken_port(|| {
             let port = Port::claim()?;
-            let process = launch(name, &dir, log, etcd, identity, &port)?;
+            let process = launch(tool, name, &dir, log, etcd, identity, &port)?;
             Ok(Self {
                 name: name.to_owned(),
+                tool,
                 dir: dir.clone(),
                 log: log.to_owned(),
                 etcd: etcd.to_owned(),
@@ -63,6 +66,11 @@ impl Apiserver {
     /// The name in messages and of its log, as in `apiserver-0`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Which program it is.
+    pub fn tool(&self) -> Tool {
+        self.tool
     }
 
     /// Where clients find it, as `https://127.0.0.1:…`.
@@ -119,7 +127,8 @@ impl Apiserver {
 
     /// Starts it again where it was, and waits until it is ready.
     pub fn start(&self) -> Result<()> {
-        let started = launch(&self.name, &self.dir, &self.log, &self.etcd, &self.identity, &self.port)?;
+        let started =
+            launch(self.tool, &self.name, &self.dir, &self.log, &self.etcd, &self.identity, &self.port)?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = started;
         Ok(())
     }
@@ -197,6 +206,7 @@ fn kubectl(dir: &Path) -> Result<Command> {
 }
 
 fn launch(
+    tool: Tool,
     name: &str,
     dir: &Path,
     log: &Path,
@@ -205,7 +215,7 @@ fn launch(
     port: &Port,
 ) -> Result<Process> {
     write_kubeconfig(dir, identity, port)?;
-    let mut command = Command::new(Tool::KubeApiserver.path()?);
+    let mut command = Command::new(tool.path()?);
     command
         .args(["--etcd-servers", etcd])
         .args(["--bind-address", "127.0.0.1"])

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use crate::{Apiserver, Encryption, Error, Etcd, Process, Result, identity::Identity, run_dir::RunDir};
+use crate::{Apiserver, Encryption, Error, Etcd, Process, Result, Tool, identity::Identity, run_dir::RunDir};
 
 /// One etcd, API servers on it, and whatever daemons a test puts beside them. All of it ends with
 /// this value; see the crate's text for what is promised.
@@ -123,9 +123,15 @@ impl Lab {
     /// Starts one more API server on the same etcd and waits until it is ready. One that does not start
     /// leaves the others as they are.
     pub fn add_apiserver(&self, encryption: Encryption) -> Result<Arc<Apiserver>> {
+        self.add_apiserver_of(Tool::KubeApiserver, encryption)
+    }
+
+    /// The same with an API server of another version.
+    pub fn add_apiserver_of(&self, tool: Tool, encryption: Encryption) -> Result<Arc<Apiserver>> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let name = format!("apiserver-{number}");
         let server = Arc::new(Apiserver::create(
+            tool,
             &name,
             self.run.path(),
             &self.run.logs().join(format!("{name}.log")),
@@ -140,7 +146,8 @@ impl Lab {
     /// Starts one more API server, configured as `index` is: one that has never seen anything, beside
     /// those that have it in their caches.
     pub fn start_fresh(&self, index: usize) -> Result<Arc<Apiserver>> {
-        self.add_apiserver(self.apiserver(index)?.encryption())
+        let like = self.apiserver(index)?;
+        self.add_apiserver_of(like.tool(), like.encryption())
     }
 
     /// kubectl as the administrator, at API server `index`; answers what it printed.

@@ -31,6 +31,8 @@ pub enum Tool {
     KmsClient31,
     /// The same through the client of today's kube-apiserver.
     KmsClient37,
+    /// The API server of that older generation.
+    KubeApiserver31,
 }
 
 /// A Go module of ours that names the commands to build, or is one, and pins all that they need.
@@ -51,6 +53,12 @@ const ETCD: GoModule = GoModule {
 
 const KUBERNETES: GoModule = GoModule {
     files: [include_str!("../tools/kubernetes/go.mod"), include_str!("../tools/kubernetes/go.sum")],
+    versioned: "k8s.io/kubernetes",
+    program: None,
+};
+
+const KUBERNETES_31: GoModule = GoModule {
+    files: [include_str!("../tools/kubernetes-31/go.mod"), include_str!("../tools/kubernetes-31/go.sum")],
     versioned: "k8s.io/kubernetes",
     program: None,
 };
@@ -93,7 +101,7 @@ impl Tool {
         match self {
             Tool::Etcd => "etcd",
             Tool::Etcdctl => "etcdctl",
-            Tool::KubeApiserver => "kube-apiserver",
+            Tool::KubeApiserver | Tool::KubeApiserver31 => "kube-apiserver",
             Tool::Kubectl => "kubectl",
             Tool::KmsClient31 => "kms-client-31",
             Tool::KmsClient37 => "kms-client-37",
@@ -141,7 +149,7 @@ impl Tool {
     fn fits(self, program: &Path) -> bool {
         let mut command = Command::new(program);
         command.args(match self {
-            Tool::Etcd | Tool::KubeApiserver => &["--version"][..],
+            Tool::Etcd | Tool::KubeApiserver | Tool::KubeApiserver31 => &["--version"][..],
             Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 => &["version"],
             Tool::Kubectl => &["version", "--client"],
         });
@@ -159,6 +167,7 @@ impl Tool {
         match self {
             Tool::Etcd | Tool::Etcdctl => &ETCD,
             Tool::KubeApiserver | Tool::Kubectl => &KUBERNETES,
+            Tool::KubeApiserver31 => &KUBERNETES_31,
             Tool::KmsClient31 => &KMS_CLIENT_31,
             Tool::KmsClient37 => &KMS_CLIENT_37,
         }
@@ -169,7 +178,7 @@ impl Tool {
         match self {
             Tool::Etcd => "go.etcd.io/etcd/server/v3",
             Tool::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
-            Tool::KubeApiserver => "k8s.io/kubernetes/cmd/kube-apiserver",
+            Tool::KubeApiserver | Tool::KubeApiserver31 => "k8s.io/kubernetes/cmd/kube-apiserver",
             Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Tool::KmsClient31 | Tool::KmsClient37 => ".",
         }
@@ -180,7 +189,7 @@ impl Tool {
         match self {
             Tool::Etcd => "about a minute",
             Tool::Etcdctl => "some seconds",
-            Tool::KubeApiserver => "about five minutes on two idle cores",
+            Tool::KubeApiserver | Tool::KubeApiserver31 => "about five minutes on two idle cores",
             Tool::Kubectl => "one minute or two",
             Tool::KmsClient31 | Tool::KmsClient37 => "about half a minute",
         }
@@ -199,7 +208,8 @@ mod tests {
 
     #[test]
     fn every_go_mod_says_the_version_and_names_the_command() {
-        for tool in [&Tool::LAB[..], &[Tool::KmsClient31, Tool::KmsClient37]].concat() {
+        let others = [Tool::KmsClient31, Tool::KmsClient37, Tool::KubeApiserver31];
+        for tool in [&Tool::LAB[..], &others].concat() {
             assert_eq!(tool.version().split('.').count(), 3, "{tool}");
             let [go_mod, _] = tool.module().files;
             let names_it = go_mod.lines().any(|line| line.trim() == tool.package());

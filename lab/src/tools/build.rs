@@ -87,7 +87,7 @@ fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
     command.arg(match tool {
         Tool::Etcd | Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 => "-s -w".to_owned(),
         // Unset, the server calls itself v0.0.0, and clients judge what it can by that.
-        Tool::KubeApiserver | Tool::Kubectl => {
+        Tool::KubeApiserver | Tool::KubeApiserver31 | Tool::Kubectl => {
             let mut parts = version.split('.');
             let (major, minor) = (parts.next().unwrap_or("0"), parts.next().unwrap_or("0"));
             let at = "k8s.io/component-base/version";
