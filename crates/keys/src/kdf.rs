@@ -25,6 +25,8 @@ pub enum Label {
     /// [`Label::Seal`] of the suite that exists in tests only.
     #[cfg(test)]
     SealOfSecondSuite,
+    /// The tag that authenticates a record on the disk of the node that made it.
+    StateRecord,
 }
 
 impl Label {
@@ -36,6 +38,7 @@ impl Label {
             Self::Seal => "seal",
             #[cfg(test)]
             Self::SealOfSecondSuite => "second-suite-seal",
+            Self::StateRecord => "state-record",
         }
     }
 }

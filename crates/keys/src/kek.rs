@@ -115,6 +115,14 @@ impl LocalKek {
         gcm::open(&key, &[], sealed).map_err(|_| KekError::Unauthentic)
     }
 
+    /// Authenticates a record that is kept for writing again: only who holds this local KEK can make the tag.
+    /// Opening a record proves its core and the wraps that were opened, not the wraps that nobody here can open.
+    ///
+    /// `annotation` is SHA-256 of the record's annotation value.
+    pub fn record_tag(&self, annotation: &Digest) -> Digest {
+        *derive(self.bytes(), Label::StateRecord, annotation)
+    }
+
     fn seal_key(&self, suite: Suite, annotation: &Digest, random: &[u8]) -> crate::kdf::Key {
         let label = match suite {
             Suite::One => Label::Seal,

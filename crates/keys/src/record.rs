@@ -7,8 +7,8 @@ use prost::Message;
 use crate::names::{NameError, sha256};
 use crate::policy::MAX_WRAPS_OF_A_KIND;
 use crate::{
-    Algorithm, DOMAIN, Digest, Epoch, Fingerprint, KekId, LineageError, PolicyError, Root, Suite,
-    WritePolicy, Writer,
+    Algorithm, DOMAIN, Digest, Epoch, Fingerprint, KekId, LineageError, LocalKek, PolicyError, Root, Suite,
+    WritePolicy, Writer, payload,
 };
 
 #[rustfmt::skip]
@@ -142,6 +142,11 @@ impl Core {
     /// D of the format: what wraps and their associated data bind.
     pub fn digest(&self) -> Digest {
         sha256(&self.encode())
+    }
+
+    /// The local KEK of an unwrapped payload; `None` if it is not this record's. Says nothing about who made the record.
+    pub fn local_kek(&self, unwrapped: &[u8]) -> Option<LocalKek> {
+        payload::decode(unwrapped, &self.digest()).filter(|kek| kek.id() == self.kek_id)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
