@@ -133,7 +133,7 @@ impl RootKey for FileKey {
                     format!("a wrap of {} bytes does not open under {}: {error}", wrap.len(), root.lineage);
                 let remedy =
                     "the record was changed or belongs to another wrap; restore the object from a backup";
-                Failure::new(Class::Corrupt, what, remedy)
+                Failure::new(Class::NotOpened, what, remedy)
             })
         })
     }

@@ -83,8 +83,11 @@ pub enum Class {
     Credential,
     /// It knows us and says no: disabled, destroyed, denied, or not there.
     Refused,
-    /// It answered, with something that can't be.
+    /// It answered, with something that can't be: what it holds is damaged, or another key's.
     Corrupt,
+    /// It is well, and the wrap that was handed in does not open under this version with this digest. Such a wrap
+    /// may come from etcd: it says nothing about the root key.
+    NotOpened,
 }
 
 impl Failure {

@@ -124,9 +124,8 @@ fn code(error: &Error) -> Code {
         Error::NotOpened { source, .. } => match source.class {
             Class::Unreachable | Class::Credential => Code::Unavailable,
             Class::Throttled => Code::ResourceExhausted,
-            Class::Refused => Code::FailedPrecondition,
-            _ if source.missing => Code::FailedPrecondition,
-            _ => Code::DataLoss,
+            Class::NotOpened if !source.missing => Code::DataLoss,
+            _ => Code::FailedPrecondition,
         },
         Error::Damaged { .. } => Code::DataLoss,
     }

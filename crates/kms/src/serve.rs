@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -30,6 +30,14 @@ pub enum ServeError {
     /// The state directory.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A task of the daemon panicked.
+    #[error("{task} ended unexpectedly: {reason}; please report this")]
+    Ended {
+        /// Which task.
+        task: String,
+        /// What is known.
+        reason: String,
+    },
     /// The transport.
     #[error("provider {provider}: the server ended: {source}")]
     Transport {
@@ -66,7 +74,7 @@ pub async fn serve(
             // So that the first Status finds an answer; but Status never waits for a key service that is slow.
             let (looked, first_look) = oneshot::channel();
             let observe_until = stop.clone();
-            let observing = tokio::spawn(async move {
+            let mut observing = tokio::spawn(async move {
                 observer.look().await;
                 let _ = looked.send(());
                 observer.run(observe_until).await;
@@ -85,6 +93,11 @@ pub async fn serve(
             let served = tokio::select! {
                 served = serving => served.map_err(|source| ServeError::Transport { provider: name, source }),
                 () = deadline => Ok(()),
+                // Nobody would see root keys change any more.
+                ended = panicked(&mut observing) => Err(ServeError::Ended {
+                    task: format!("the observer of provider {name}"),
+                    reason: ended.to_string(),
+                }),
             };
             observing.abort();
             served
@@ -94,11 +107,21 @@ pub async fn serve(
     while let Some(ended) = servers.join_next().await {
         // One that ends by itself takes the others along: a supervisor starts all anew.
         stop.cancel();
-        if let Ok(Err(error)) = ended {
-            outcome = Err(error);
-        }
+        outcome = match ended {
+            Ok(Ok(())) => outcome,
+            Ok(Err(error)) => Err(error),
+            Err(ended) => Err(ServeError::Ended { task: "a server".into(), reason: ended.to_string() }),
+        };
     }
     outcome
+}
+
+/// Waits for a task that panics; one that ends well is waited for forever.
+async fn panicked(task: &mut JoinHandle<()>) -> JoinError {
+    match task.await {
+        Ok(()) => std::future::pending().await,
+        Err(ended) => ended,
+    }
 }
 
 fn provider(config: &Config, provider: &ProviderConfig) -> Result<Provider, StoreError> {

@@ -82,8 +82,8 @@ async fn what_a_version_wraps_it_unwraps() {
     let second = key.observe().await.unwrap();
     assert_ne!(first, second);
     assert_eq!(key.unwrap(&first, &CORE, &wrap).await.unwrap().as_slice(), PAYLOAD);
-    assert_eq!(key.unwrap(&second, &CORE, &wrap).await.unwrap_err().class, Class::Corrupt);
-    assert_eq!(key.unwrap(&first, &[8; 32], &wrap).await.unwrap_err().class, Class::Corrupt);
+    assert_eq!(key.unwrap(&second, &CORE, &wrap).await.unwrap_err().class, Class::NotOpened);
+    assert_eq!(key.unwrap(&first, &[8; 32], &wrap).await.unwrap_err().class, Class::NotOpened);
     assert_eq!(node.key(Selection::Pinned(1)).observe().await.unwrap(), first);
 }
 
@@ -224,10 +224,10 @@ async fn what_is_no_wrap_of_this_key_is_refused() {
         let mut changed = wrap.clone();
         changed[place] ^= 1;
         let failure = key.unwrap(&root, &CORE, &changed).await.unwrap_err();
-        assert_eq!(failure.class, Class::Corrupt, "{place}");
+        assert_eq!(failure.class, Class::NotOpened, "{place}");
     }
     for length in [0, 1, 28, wrap.len() - 1] {
-        assert_eq!(key.unwrap(&root, &CORE, &wrap[..length]).await.unwrap_err().class, Class::Corrupt);
+        assert_eq!(key.unwrap(&root, &CORE, &wrap[..length]).await.unwrap_err().class, Class::NotOpened);
     }
 
     let refused = async |root: Root| {

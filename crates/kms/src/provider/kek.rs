@@ -148,7 +148,7 @@ impl Keyholder {
                 }
                 // Only an answer proves something; silence does not.
                 Err(failure) => match failure.class {
-                    Class::Corrupt | Class::Refused => {}
+                    Class::NotOpened | Class::Refused => {}
                     _ => return Err(failure),
                 },
             }
@@ -177,7 +177,7 @@ impl Keyholder {
         for (root, wrap) in record.wraps() {
             let payload = match bounded(root, self.key(root)?.unwrap(root, &digest, wrap)).await {
                 Ok(payload) => payload,
-                Err(failure) if failure.class == Class::Corrupt => return Ok(None),
+                Err(failure) if failure.class == Class::NotOpened => return Ok(None),
                 Err(failure) => return Err(failure),
             };
             found = payload.get(..32).and_then(LocalKek::from_bytes).filter(|kek| {

@@ -69,22 +69,20 @@ impl OpenError {
     /// From the failures of all attempts; `None` stands for a wrap that opened to another record's payload.
     /// Failures of the cryptography look alike: which step failed is nobody's business.
     pub(super) fn new(failures: Vec<(Root, Option<Failure>)>) -> Self {
-        let mut class = Class::Corrupt;
+        let mut class = Class::NotOpened;
         let mut texts = Vec::new();
         let mut missing = false;
         for (root, failure) in failures {
             match failure {
-                Some(failure) if failure.class != Class::Corrupt => {
-                    if class == Class::Corrupt || failure.class != Class::Refused {
+                Some(failure) if failure.class != Class::NotOpened => {
+                    if class == Class::NotOpened || failure.class != Class::Refused {
                         class = failure.class;
                     }
                     missing |= failure.missing.is_some();
                     texts.push(failure.to_string());
                 }
-                Some(failure) if failure.missing.is_some() => texts.push(failure.to_string()),
                 _ => texts.push(format!(
-                    "root key {} did not open the record; if `casemate-kms check` finds this node's root keys good, \
-                     the object is damaged: restore it from a backup",
+                    "root key {} did not open the record: the object is damaged; restore it from a backup",
                     root.lineage
                 )),
             }

@@ -208,7 +208,7 @@ impl RootKey for RootKeyDouble {
                 (Err(_), Some(Lie::SilentOnOtherData)) => {
                     Err(Failure::new(Class::Unreachable, CAUSE, REMEDY))
                 }
-                (Err(error), _) => Err(Failure::new(Class::Corrupt, error.to_string(), REMEDY)),
+                (Err(error), _) => Err(Failure::new(Class::NotOpened, error.to_string(), REMEDY)),
             }
         })
     }

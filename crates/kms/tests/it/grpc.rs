@@ -310,7 +310,8 @@ async fn failures_have_codes_by_class_and_say_key_id_cause_and_remedy() {
         (Class::Throttled, Code::ResourceExhausted),
         (Class::Credential, Code::Unavailable),
         (Class::Refused, Code::FailedPrecondition),
-        (Class::Corrupt, Code::DataLoss),
+        (Class::Corrupt, Code::FailedPrecondition),
+        (Class::NotOpened, Code::DataLoss),
     ] {
         // Before anything could be written ...
         let key = double("a");
@@ -325,7 +326,7 @@ async fn failures_have_codes_by_class_and_say_key_id_cause_and_remedy() {
         let status = decrypt(&mut client, good.request()).await.unwrap_err();
         assert_eq!(status.code(), code, "{class:?}: {status}");
         assert!(status.message().contains(&good.key_id), "{status}");
-        if class == Class::Corrupt {
+        if class == Class::NotOpened {
             assert!(status.message().contains("backup"), "{status}");
         } else {
             assert!(status.message().contains(CAUSE) && status.message().contains(REMEDY), "{status}");

@@ -201,6 +201,18 @@ pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     panic!("never: {what}");
 }
 
+/// Why Status is refused, once the first look at root keys has ended.
+pub(crate) async fn refusal(client: &mut Client) -> tonic::Status {
+    for _ in 0..LOOKS {
+        match client.status(StatusRequest {}).await {
+            Err(status) if status.message().contains("it is starting") => {}
+            other => return other.unwrap_err(),
+        }
+        tokio::time::sleep(BETWEEN).await;
+    }
+    panic!("it never ends to start");
+}
+
 pub(crate) async fn encrypt(client: &mut Client, dek_source: &[u8]) -> Result<Stored, tonic::Status> {
     let request = EncryptRequest { plaintext: dek_source.to_vec().into(), uid: String::new() };
     let reply = client.encrypt(request).await?.into_inner();

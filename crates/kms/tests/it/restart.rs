@@ -12,7 +12,7 @@ use casemate_wire::kms_v2::StatusRequest;
 use rustix::process::Signal;
 
 use crate::node::connect;
-use crate::process::{Host, deliver, encrypt, opens, program, set_mode, until};
+use crate::process::{Host, deliver, encrypt, opens, program, refusal, set_mode, until};
 
 const DEK: [u8; 32] = *b"<the one DEK source of the test>";
 
@@ -187,7 +187,7 @@ async fn without_its_key_file_it_runs_says_so_and_heals_on_delivery() {
     let daemon = host.serve();
     until("it serves", async || connect(&host.socket()).await.is_ok()).await;
     let mut client = connect(&host.socket()).await.unwrap();
-    let status = client.status(StatusRequest {}).await.unwrap_err();
+    let status = refusal(&mut client).await;
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(status.message().contains("main.key") && status.message().contains("deliver"), "{status}");
     deliver(&key, &host.key());
@@ -203,7 +203,7 @@ async fn on_a_full_disk_a_node_with_a_record_serves_and_one_without_says_why() {
     let mut daemon = host.serve_on_a_full_disk();
     until("it serves", async || connect(&host.socket()).await.is_ok()).await;
     let mut client = connect(&host.socket()).await.unwrap();
-    let status = client.status(StatusRequest {}).await.unwrap_err();
+    let status = refusal(&mut client).await;
     assert!(status.message().contains("record") && status.message().contains("make room"), "{status}");
     assert!(daemon.is_running());
     daemon.kill();
@@ -298,7 +298,7 @@ async fn an_older_key_file_after_a_restart_does_not_bring_its_key_id_back() {
     let daemon = host.serve();
     until("it serves", async || connect(&host.socket()).await.is_ok()).await;
     let mut client = connect(&host.socket()).await.unwrap();
-    let status = client.status(StatusRequest {}).await.unwrap_err();
+    let status = refusal(&mut client).await;
     assert!(status.message().contains(&first.key_id) && status.message().contains("epoch"), "{status}");
     opens(&mut client, &first, &DEK).await;
     let status = client.decrypt(second.request()).await.unwrap_err();

@@ -395,16 +395,16 @@ type Fault = (&'static str, fn(&Node), &'static str);
 
 const FAULTS: &[Fault] = &[
     ("removed", |node| fs::remove_file(node.key()).unwrap(), "there is no key file"),
-    ("emptied", |node| fs::write(node.key(), "").unwrap(), "casemate-kms check"),
+    ("emptied", |node| fs::write(node.key(), "").unwrap(), "it is empty"),
     (
         "truncated",
         |node| {
             let whole = fs::read(node.key()).unwrap();
             fs::write(node.key(), &whole[..whole.len() / 2]).unwrap();
         },
-        "casemate-kms check",
+        "it is truncated",
     ),
-    ("another cluster's", |node| node.get(&Admin::new().bytes()), "casemate-kms check"),
+    ("another cluster's", |node| node.get(&Admin::new().bytes()), "holds key"),
     ("world-readable", |node| set_mode(&node.key(), 0o644), "mode 0644"),
 ];
 
