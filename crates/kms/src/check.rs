@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use casemate_keys::{Epoch, Suite, WritePolicy};
 use casemate_keyservice::RootKey;
+use casemate_recipients::Recipient;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
@@ -52,6 +53,13 @@ pub async fn check(config: &Config) -> Vec<Finding> {
         for (key, observed) in provider.read_keys.iter().zip(provider.read_only_keys()) {
             add(&format!("readKeys {}", key.name), ask(&*observed).await.map(|_| "can be read".to_owned()));
         }
+        for recipient in &provider.recovery_recipients {
+            let (age, fingerprint) = (&recipient.age, recipient.age.fingerprint());
+            add(
+                &format!("recoveryRecipients {}", recipient.name),
+                Ok(format!("{age} can recover what is written; its fingerprint is {fingerprint}")),
+            );
+        }
         if roots.len() == provider.root_keys.len() {
             add("key id", key_id(config, provider, roots));
         }
@@ -65,7 +73,8 @@ fn key_id(
     roots: Vec<casemate_keys::Root>,
 ) -> Result<String, String> {
     let cluster = config.cluster_id.0.clone();
-    let policy = WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, Vec::new(), None)
+    let recipients = provider.recipients().iter().map(Recipient::fingerprint).collect();
+    let policy = WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, recipients, None)
         .map_err(|error| error.to_string())?;
     let key_id = policy.key_id();
     let (ledger, damage) = Store::peek_ledger(&config.state_directory, provider.name.as_str())

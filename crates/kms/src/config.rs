@@ -7,6 +7,7 @@ use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{AcceptedCluster, Algorithm, ClusterId, ReadPolicy, ReadRule};
 use casemate_keyservice::RootKey;
 use casemate_keyservice::file::{FileKey, FileKeyId, Selection};
+use casemate_recipients::Recipient;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -25,6 +26,8 @@ pub const API_VERSION: &str = "casemate.dev/v1alpha1";
 pub const KIND: &str = "KmsConfiguration";
 /// The form of a cluster id, for the schema.
 const CLUSTER_ID: &str = "^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$";
+/// The form of an age recipient, for the schema.
+const AGE_RECIPIENT: &str = "^age1[02-9ac-hj-np-z]{58}$";
 /// The largest file that is read.
 const MAX_LEN: u64 = 1024 * 1024;
 
@@ -69,6 +72,11 @@ pub struct ProviderConfig {
     /// Root keys that are only read with.
     #[serde(default)]
     pub read_keys: Vec<ReadKeyConfig>,
+    /// Offline public keys under which every local KEK is wrapped too (`casemate recovery new`): who has one of their
+    /// identities can read what is written, without any key service.
+    #[serde(default, deserialize_with = "at_most_four")]
+    #[schemars(length(max = 4))]
+    pub recovery_recipients: Vec<RecoveryRecipientConfig>,
     /// Other clusters whose data is read until a date, for moving.
     #[serde(default)]
     pub also_accept: Vec<AlsoAccept>,
@@ -99,6 +107,17 @@ pub struct ReadKeyConfig {
     pub min_read_version: Option<u64>,
     /// The key is in a file.
     pub file: FileConfig,
+}
+
+/// A recovery recipient.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RecoveryRecipientConfig {
+    /// For people: best the place where its identity is kept.
+    pub name: Parsed<Name>,
+    /// An age recipient of kind X25519, as `casemate recovery new` prints it. Never an identity.
+    #[schemars(with = "String", regex(pattern = AGE_RECIPIENT))]
+    pub age: Parsed<Recipient>,
 }
 
 /// A key file (`casemate key new`).
@@ -184,6 +203,9 @@ impl Config {
             let keys: Vec<_> = write.chain(read).collect();
             at_most_once(path, "name", keys.iter().map(|(name, _)| (&***name, name.line())))?;
             at_most_once(path, "id", keys.iter().map(|(_, file)| (&*file.id, file.id.line())))?;
+            let recipients = &provider.recovery_recipients;
+            at_most_once(path, "name", recipients.iter().map(|one| (&*one.name, one.name.line())))?;
+            at_most_once(path, "age", recipients.iter().map(|one| (&*one.age, one.age.line())))?;
             let others = provider.also_accept.iter().map(|other| &other.cluster_id);
             let clusters = std::iter::once(&self.cluster_id).chain(others);
             at_most_once(path, "clusterId", clusters.map(|cluster| (&**cluster, cluster.line())))?;
@@ -206,6 +228,11 @@ impl ProviderConfig {
     /// The root keys that only read, in the file's order.
     pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
         self.read_keys.iter().map(|key| key.file.key(Selection::Latest)).collect()
+    }
+
+    /// Whom every local KEK is wrapped for too, in the file's order.
+    pub fn recipients(&self) -> Vec<Recipient> {
+        self.recovery_recipients.iter().map(|one| one.age.0.clone()).collect()
     }
 
     /// What may be read of data of `cluster` and of those in `alsoAccept`.
@@ -284,10 +311,21 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
+    at_least_one(deserializer).and_then(no_more_than_four)
+}
+
+fn at_most_four<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Vec::deserialize(deserializer).and_then(no_more_than_four)
+}
+
+fn no_more_than_four<T, E: serde::de::Error>(items: Vec<T>) -> Result<Vec<T>, E> {
     const MOST: usize = casemate_keys::MAX_WRAPS_OF_A_KIND;
-    let items = at_least_one(deserializer)?;
     if items.len() > MOST {
-        Err(D::Error::custom(format!("the list has {} items; at most {MOST} are accepted", items.len())))
+        Err(E::custom(format!("the list has {} items; at most {MOST} are accepted", items.len())))
     } else {
         Ok(items)
     }

@@ -11,6 +11,7 @@ use casemate_keys::{
     Writer as Program,
 };
 use casemate_keyservice::{Failure, RootKey};
+use casemate_recipients::Recipient;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -22,7 +23,7 @@ mod store;
 pub use kek::{Keyholder, WriteKek};
 pub use observer::{OBSERVE_EVERY, Observer};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
-pub use store::{Store, StoreError};
+pub use store::{Store, StoreError, StoredRecord};
 
 /// How long an Encrypt on the same connection keeps to the key id of a Status: kube-apiserver compares the
 /// two, and a switch in between would turn it red.
@@ -58,6 +59,7 @@ pub struct Settings {
 /// Answers Status, Encrypt and Decrypt. Cheap to share; every method may be called at any time.
 pub struct Provider {
     settings: Settings,
+    recipients: Vec<Recipient>,
     store: Store,
     keyholder: Arc<Keyholder>,
     opened: OpenedKeks,
@@ -151,6 +153,7 @@ impl Provider {
         let starting = Standing::Refusing("it is starting; ask again in a moment".into());
         Self {
             settings,
+            recipients: Vec::new(),
             store,
             keyholder,
             opened: OpenedKeks::new(),
@@ -158,6 +161,13 @@ impl Provider {
             renewal: Arc::default(),
             counts: Counts::default(),
         }
+    }
+
+    /// Wraps every local KEK that is made from now on for these recovery recipients too.
+    #[must_use]
+    pub fn recoverable_by(mut self, recipients: Vec<Recipient>) -> Self {
+        self.recipients = recipients;
+        self
     }
 
     /// The configured name.
@@ -271,8 +281,8 @@ impl Provider {
 
     /// Makes a local KEK under `policy` and keeps its record, so that a restart finds it.
     async fn new_kek(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
-        let kek = Arc::new(self.keyholder.make(policy).await?);
-        let (store, record) = (self.store.clone(), kek.annotation().to_vec());
+        let kek = Arc::new(self.keyholder.make(policy, &self.recipients).await?);
+        let (store, record) = (self.store.clone(), kek.stored());
         tokio::task::spawn_blocking(move || store.save_record(&record))
             .await
             .map_err(|_| KekProblem::Stopped)??;
@@ -337,3 +347,6 @@ fn root_key<'a>(keys: &'a [Arc<dyn RootKey>], root: &casemate_keys::Root) -> Opt
 /// A readable record and the local KEK that was found in it.
 type Opened = Result<Arc<LocalKek>, OpenError>;
 type SharedReadable = Arc<Readable>;
+
+#[cfg(test)]
+mod tests;

@@ -139,7 +139,7 @@ fn provider(config: &Config, provider: &ProviderConfig) -> Result<Provider, Stor
         clock: Arc::new(unix_seconds),
         cluster,
     };
-    Ok(Provider::new(settings, store))
+    Ok(Provider::new(settings, store).recoverable_by(provider.recipients()))
 }
 
 fn unix_seconds() -> u64 {

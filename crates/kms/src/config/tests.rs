@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use casemate_recipients::Identity;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -38,6 +39,11 @@ providers:
     alsoAccept:
       - clusterId: staging
         until: 2027-01-01T00:00:00Z
+    recoveryRecipients:
+      - name: safe
+        age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2
+      - name: second-safe
+        age: age14w2g4gmmvj3sunzrcaw4nxufpkuhvskjs9qt4jdsj75fs0kh9v0s5pxk66
   - name: other
     endpoint: unix:///run/casemate/other.sock
     rootKeys:
@@ -68,6 +74,10 @@ fn everything_that_can_be_configured_is_parsed() {
     assert_eq!(minimums, [Some(2), None, Some(1)]);
     assert_eq!(policy.also_accept[0].until, 1_798_761_600);
     assert_eq!(policy.origin, OriginPolicy::Signed(Vec::new()));
+
+    let recipients: Vec<_> = first.recipients().iter().map(ToString::to_string).collect();
+    assert!(recipients[0].starts_with("age1urng") && recipients[1].starts_with("age14w2g"));
+    assert!(second.recipients().is_empty());
 }
 
 #[test]
@@ -87,7 +97,7 @@ const BROKEN: &[(&str, &str, u64, &[&str])] = &[
     ("    epoch: 3", "    epock: 3", 9, &["epock", "unknown field", "expected one of", "epoch,"]),
     ("          id: 0123", "          identity: 0123", 16, &["identity", "unknown field", "expected one of", "id"]),
     ("clusterId: prod-eu.1\n", "", 4, &["missing field", "clusterId"]),
-    ("    endpoint: unix:///run/casemate/kms.sock\n", "", 25, &["missing field", "endpoint"]),
+    ("    endpoint: unix:///run/casemate/kms.sock\n", "", 28, &["missing field", "endpoint"]),
     ("          id: 0123456789abcdef0123456789abcdef\n", "", 15, &["missing field", "id"]),
     ("kind: KmsConfiguration", "kind: KmsConfiguration\nkind: KmsConfiguration", 3, &["kind", "duplicate"]),
     // Kinds of values
@@ -138,9 +148,19 @@ const BROKEN: &[(&str, &str, u64, &[&str])] = &[
     // Dates
     ("until: 2027-01-01T00:00:00Z", "until: tomorrow", 28, &["until:", "tomorrow", "RFC 3339"]),
     ("until: 2027-01-01T00:00:00Z", "until: 2027-01-01", 28, &["until:", "2027-01-01", "RFC 3339"]),
+    // Recovery recipients
+    ("age: age1urngnf", "age: age1urngnx", 31, &["age:", "age1urngnx", "mistyped", "lower case"]),
+    ("age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", "age: AGE1URNGNFSWVYWRDJE6G8EZ6AE3FPNWUAR92PQVRJJ2NUHDWUNXGACQSZJ6E2", 31, &["age:", "lower case"]),
+    ("age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", "age: age1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqpdtwm0", 31, &["age:", "age1qqq"]),
+    ("age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", "age: AGE-SECRET-KEY-1ET0AKDGAEW5SKGVVUMXJKHXT3ET38HNRDEKDYDTGV5F54RRMREASPPUZW3", 31, &["age:", "secret", "new identity"]),
+    ("age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", "age: age1pq1qqqqqqqqqqqqqq", 31, &["age:", "another kind", "X25519"]),
+    ("age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", "identity: a", 31, &["identity", "unknown field", "age"]),
+    ("      - name: safe\n        age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", "      - name: safe", 30, &["missing field", "age"]),
+    ("age14w2g4gmmvj3sunzrcaw4nxufpkuhvskjs9qt4jdsj75fs0kh9v0s5pxk66", "age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", 33, &["age:", "age1urng", "line 31", "own"]),
+    ("- name: second-safe", "- name: safe", 32, &["name:", "safe", "line 30", "own"]),
     // Doubled
-    ("- name: other", "- name: casemate", 29, &["name:", "casemate", "line 6", "own"]),
-    ("other.sock", "kms.sock", 30, &["endpoint:", "kms.sock", "line 7", "own"]),
+    ("- name: other", "- name: casemate", 34, &["name:", "casemate", "line 6", "own"]),
+    ("other.sock", "kms.sock", 35, &["endpoint:", "kms.sock", "line 7", "own"]),
     ("- name: second", "- name: main", 17, &["name:", "main", "line 11", "own"]),
     ("- name: old", "- name: main", 23, &["name:", "main", "line 11", "own"]),
     ("11111111111111111111111111111111", "0123456789abcdef0123456789abcdef", 21, &["id:", "0123456789abcdef", "line 16", "own"]),
@@ -192,6 +212,23 @@ fn lists_have_an_end_and_a_beginning() {
         assert!(error.contains(told), "{error}");
     }
     assert!(parse(&with(1)).is_ok() && parse(&with(4)).is_ok());
+
+    let recipient = |name: usize| format!("{{name: r{name}, age: {}}}", Identity::generate().recipient());
+    let with = |count: usize| {
+        let recipients: Vec<_> = (0..count).map(recipient).collect();
+        format!("{WHOLE}    recoveryRecipients: [{}]\n", recipients.join(", "))
+    };
+    let error = parse(&with(5)).unwrap_err();
+    assert!(error.contains("recoveryRecipients:") && error.contains("at most 4"), "{error}");
+    assert!(parse(&with(0)).is_ok() && parse(&with(4)).is_ok());
+}
+
+#[test]
+fn an_identity_in_the_place_of_its_recipient_is_not_quoted() {
+    let identity = "AGE-SECRET-KEY-1ET0AKDGAEW5SKGVVUMXJKHXT3ET38HNRDEKDYDTGV5F54RRMREASPPUZW3";
+    let text = WHOLE.replace("age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", identity);
+    let error = Config::parse(&text, Path::new("/etc/kms.yaml")).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("ET0AK"), "{error}");
 }
 
 #[test]
@@ -284,6 +321,7 @@ fn the_schema_accepts_what_is_parsed_and_knows_every_field() {
         ("\"0660\"", "\"0000660\""),
         ("version: latest", "version: newest"),
         ("version: latest", "version: 0"),
+        ("age: age1urngnf", "age: AGE-SECRET-KEY-1nf"),
         ("clusterId: prod-eu.1\n", ""),
         ("          id: 0123456789abcdef0123456789abcdef\n", ""),
     ] {

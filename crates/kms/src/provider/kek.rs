@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use casemate_keys::names::sha256;
 use casemate_keys::{
-    Core, Digest, KekError, KeyId, LocalKek, Readable, Record, Root, WritePolicy, Writer as Program, payload,
+    Core, Digest, Fingerprint, KekError, KeyId, LocalKek, Readable, Record, Root, WritePolicy,
+    Writer as Program, payload,
 };
 use casemate_keyservice::{Class, Failure, RootKey};
+use casemate_recipients::Recipient;
 use zeroize::Zeroizing;
 
-use super::{MAX_KEK_AGE, OpenError, Opened, WallClock, root_key};
+use super::{MAX_KEK_AGE, OpenError, Opened, StoredRecord, WallClock, root_key};
 
 /// The longest that one call to a root key may take: below kube-apiserver's own 3 s.
 const CALL_DEADLINE: Duration = Duration::from_millis(2500);
@@ -57,6 +59,11 @@ impl WriteKek {
         &self.kek
     }
 
+    /// What a restart needs to write with it again.
+    pub(super) fn stored(&self) -> StoredRecord {
+        StoredRecord { annotation: self.annotation.clone(), tag: self.kek.record_tag(&self.digest) }
+    }
+
     pub(super) fn seal(&self, dek_source: &[u8]) -> Result<Vec<u8>, KekError> {
         self.kek.seal(self.record.core().policy.suite(), &self.digest, dek_source)
     }
@@ -82,8 +89,12 @@ impl Keyholder {
 
     /// A new local KEK under `policy`. Each wrap is opened again before anything is sealed, and where the
     /// service binds associated data, must not open with another digest: services ignore misspelled
-    /// parameters in silence.
-    pub(super) async fn make(&self, policy: &WritePolicy) -> Result<WriteKek, Failure> {
+    /// parameters in silence. Recovery wraps can't be opened here: their form is looked at.
+    pub(super) async fn make(
+        &self,
+        policy: &WritePolicy,
+        recipients: &[Recipient],
+    ) -> Result<WriteKek, Failure> {
         let kek = LocalKek::generate();
         let core = Core {
             policy: policy.clone(),
@@ -97,11 +108,12 @@ impl Keyholder {
         for root in policy.roots() {
             wraps.push(self.wrap_and_prove(root, &digest, &payload).await?);
         }
-        let record = Record::new(core, wraps, Vec::new(), None).map_err(|error| {
+        let recovery_wraps = recovery_wraps(policy, recipients, &payload)?;
+        let record = Record::new(core, wraps, recovery_wraps, None).map_err(|error| {
             Failure::new(
                 Class::Corrupt,
                 format!("the wraps make no record: {error}"),
-                "use a root key whose wraps fit",
+                "use a root key whose wraps fit, or fewer recovery recipients",
             )
         })?;
         Ok(WriteKek::new(Arc::new(kek), record))
@@ -162,9 +174,9 @@ impl Keyholder {
     pub(super) async fn reopen(
         &self,
         policy: &WritePolicy,
-        annotation: &[u8],
+        stored: &StoredRecord,
     ) -> Result<Option<WriteKek>, Failure> {
-        let Ok(record) = Record::decode(annotation) else { return Ok(None) };
+        let Ok(record) = Record::decode(&stored.annotation) else { return Ok(None) };
         let (core, now) = (record.core(), (self.clock)());
         let fits = core.policy == *policy
             && core.created <= now.saturating_add(CLOCK_SKEW)
@@ -187,7 +199,15 @@ impl Keyholder {
                 return Ok(None);
             }
         }
-        Ok(found.map(|kek| WriteKek::new(Arc::new(kek), record)))
+        let reopened = found.map(|kek| WriteKek::new(Arc::new(kek), record));
+        // Nobody here can open recovery wraps: a changed one would be found on the day it is needed.
+        if reopened.as_ref().is_some_and(|kek| kek.stored() != *stored) {
+            tracing::warn!(
+                "the record of the last run was changed in the state directory; a new local KEK replaces it"
+            );
+            return Ok(None);
+        }
+        Ok(reopened)
     }
 
     /// The local KEK of a record that may be read: its wraps in order, until one opens.
@@ -217,6 +237,24 @@ impl Keyholder {
             Failure::new(Class::Refused, what, "add it under rootKeys or readKeys")
         })
     }
+}
+
+/// One wrap for each recipient of the policy, in its order.
+fn recovery_wraps(
+    policy: &WritePolicy,
+    recipients: &[Recipient],
+    payload: &[u8; payload::LEN],
+) -> Result<Vec<Vec<u8>>, Failure> {
+    let wrap = |fingerprint: &Fingerprint| {
+        let recipient = recipients.iter().find(|one| one.fingerprint() == *fingerprint).ok_or_else(|| {
+            let what = format!("recovery recipient with fingerprint {fingerprint} is not configured here");
+            Failure::new(Class::Refused, what, "add it under recoveryRecipients")
+        })?;
+        recipient.wrap(payload).map_err(|error| {
+            Failure::new(Class::Corrupt, error.to_string(), "report it; until then, take that recipient out")
+        })
+    };
+    policy.recipients().iter().map(wrap).collect()
 }
 
 async fn bounded<T>(root: &Root, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

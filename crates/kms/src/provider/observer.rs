@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_keys::{KeyId, Record, Suite, WritePolicy};
+use casemate_keys::{Fingerprint, KeyId, Record, Suite, WritePolicy};
 use casemate_keyservice::{Class, Failure};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
+use casemate_recipients::Recipient;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +49,7 @@ impl Observer {
         let resumable = provider
             .store
             .record()?
-            .and_then(|annotation| Record::decode(&annotation).ok())
+            .and_then(|stored| Record::decode(&stored.annotation).ok())
             .map(|record| record.core().policy.clone())
             .filter(|policy| provider.is_of_configuration(policy));
         Ok(Self {
@@ -205,8 +206,13 @@ impl Provider {
             roots.push(observed?);
         }
         let (cluster, epoch) = (self.settings.cluster.clone(), self.settings.epoch);
-        WritePolicy::new(Suite::One, cluster, epoch, roots, Vec::new(), None)
-            .map_err(|error| Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys"))
+        WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), None).map_err(|error| {
+            Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")
+        })
+    }
+
+    fn fingerprints(&self) -> Vec<Fingerprint> {
+        self.recipients.iter().map(Recipient::fingerprint).collect()
     }
 
     /// Whether this policy could be written by the present configuration, under whatever versions.
@@ -214,7 +220,7 @@ impl Provider {
         policy.suite() == Suite::One
             && *policy.cluster() == self.settings.cluster
             && policy.epoch() == self.settings.epoch
-            && policy.recipients().is_empty()
+            && same_set(policy.recipients(), self.fingerprints())
             && policy.signer().is_none()
             && policy.roots().len() == self.settings.write_keys.len()
             && policy.roots().iter().all(|root| root_key(&self.settings.write_keys, root).is_some())
@@ -223,16 +229,22 @@ impl Provider {
     /// A local KEK to write with under `policy`: the one of the last run if it still fits, else a new one.
     async fn kek_for(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
         let store = self.store.clone();
-        let annotation =
+        let stored =
             tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
-        if let Some(annotation) = annotation
-            && let Some(kek) = self.keyholder.reopen(policy, &annotation).await?
+        if let Some(stored) = stored
+            && let Some(kek) = self.keyholder.reopen(policy, &stored).await?
         {
             self.opened.keep(*kek.digest(), kek.local_kek().clone());
             return Ok(Arc::new(kek));
         }
         self.new_kek(policy).await
     }
+}
+
+/// `sorted` is.
+fn same_set(sorted: &[Fingerprint], mut other: Vec<Fingerprint>) -> bool {
+    other.sort();
+    other == sorted
 }
 
 fn trouble(failure: &Failure) -> Trouble {
