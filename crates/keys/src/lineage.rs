@@ -128,6 +128,13 @@ impl LineagePrefix {
     }
 }
 
+impl fmt::Display for LineagePrefix {
+    /// What covered lineages begin with: `file:4f…/`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,7 +156,8 @@ mod tests {
     #[test]
     fn a_prefix_ends_at_a_field() {
         let lineage: Lineage = "file:4f4f/1/ab".parse().unwrap();
-        assert_eq!(LineagePrefix::new("file", ["4f4f"]).unwrap().rest(&lineage), Some("1/ab"));
+        let prefix = LineagePrefix::new("file", ["4f4f"]).unwrap();
+        assert_eq!((prefix.rest(&lineage), prefix.to_string()), (Some("1/ab"), "file:4f4f/".to_owned()));
         assert_eq!(LineagePrefix::new("file", ["4f"]).unwrap().rest(&lineage), None);
         assert_eq!(LineagePrefix::exactly(&lineage).rest(&lineage), Some(""));
         let longer: Lineage = "file:4f4f/1/abc".parse().unwrap();

@@ -16,7 +16,7 @@ mod ledger;
 mod machine;
 
 pub use ledger::{Entry, Ledger, LedgerDamage};
-pub use machine::{Action, Event, Machine, Refusing, Standing};
+pub use machine::{Action, Event, Machine, Progress, Refusing, Standing};
 
 /// Milliseconds of a monotonic clock with any origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

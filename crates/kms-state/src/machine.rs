@@ -58,6 +58,15 @@ pub enum Refusing {
     Reuse(KeyId),
 }
 
+/// How far a candidate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// How often it was seen in a row; twice confirms it.
+    pub sightings: u8,
+    /// Whether a local KEK is being made under it.
+    pub preparing: bool,
+}
+
 /// Decides which write policy is active. See the crate's promises.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -239,6 +248,15 @@ impl Machine {
     /// The policy that is on its way to be active.
     pub fn candidate(&self) -> Option<&WritePolicy> {
         self.candidate.as_ref().map(|candidate| &candidate.policy)
+    }
+
+    /// How far [`Machine::candidate`] is.
+    pub fn progress(&self) -> Option<Progress> {
+        let progress = |candidate: &Candidate| Progress {
+            sightings: candidate.sightings.min(SIGHTINGS),
+            preparing: candidate.preparing,
+        };
+        self.candidate.as_ref().map(progress)
     }
 
     /// The key id that should write and was refused because it was active before another one.

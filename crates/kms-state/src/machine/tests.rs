@@ -71,10 +71,17 @@ fn a_first_start_sees_twice_prepares_and_writes() {
 #[test]
 fn a_rotation_needs_two_sightings() {
     let mut machine = running(1);
+    assert_eq!(machine.progress(), None);
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
     assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.progress(), Some(Progress { sightings: 1, preparing: false }));
+    assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
+    assert_eq!(machine.progress(), Some(Progress { sightings: 2, preparing: true }));
+    machine.handle(Millis(0), Event::NotPrepared(id(2), trouble(TroubleKind::Passing)));
+    assert_eq!(machine.progress(), Some(Progress { sightings: 2, preparing: false }));
     assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
     assert_eq!(machine.standing(), Standing::Writing(id(2)));
+    assert_eq!(machine.progress(), None);
 }
 
 #[test]
