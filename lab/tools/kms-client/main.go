@@ -28,7 +28,8 @@ const usage = `kms-client: a KMS v2 plugin called by kube-apiserver's own client
   kms-client calls --endpoint unix:///PATH [--count N] [--concurrency C] [--mix status,encrypt,decrypt]
                    [--distinct-deadlines] [--timeout 3s] [--warm-up N]
       N calls on one connection, C in flight, the methods of the mix in turn. What is decrypted was encrypted
-      before the count begins, and each plaintext is compared. Ends with 1 if a call failed.
+      before the count begins, and each plaintext is compared. A call begins when one before it has come back: this
+      is a closed loop, whose latencies leave out the wait that an open one would add. Ends with 1 if a call failed.
   kms-client version
       The version of k8s.io/apiserver that the client is from.
 `

@@ -60,10 +60,10 @@ fn the_examples_of_rfc_7541_pass_untouched() {
     }
 }
 
-/// `%2Frun%2Fa` as Go's encoder writes it, and what it becomes: bit for bit, `-2Frun-2Fa`.
+/// `%2F` becomes `-2F`, in each form that a field can have.
 #[test]
 fn a_path_is_replaced_in_place() {
-    // 010101 00010 1100010 | ... computed by hand from appendix B for "%2F": 6 + 5 + 7 bits.
+    // `%`, or `-`, in 6 bits, `2` in 5, `F` in 7 (appendix B).
     let (before, after) = (0b01_0101_0001_0110_0010_u32, 0b01_0110_0001_0110_0010_u32);
     let coded = |bits: u32| {
         let padded = bits << 6 | 0b11_1111;
