@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{inspect, key, kms, manual};
+use crate::{inspect, key, kms, manual, recovery};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -35,6 +35,8 @@ enum Noun {
     Key(key::Args),
     /// Any KMS v2 plugin, by its socket
     Kms(kms::Args),
+    /// Identities that open what is written when no key service does
+    Recovery(recovery::Args),
     /// Completion of this command line for a shell
     Completion(manual::CompletionArgs),
     /// Man pages of all commands
@@ -47,6 +49,7 @@ impl Noun {
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
+            Self::Recovery(args) => recovery::run(args, output),
             Self::Completion(args) => manual::completion(args),
             Self::Man(args) => manual::pages(args, output),
         }

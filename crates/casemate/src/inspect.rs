@@ -8,7 +8,7 @@
 //! `docs/reference/inspect.md` describes the JSON.
 mod etcd;
 mod finding;
-mod input;
+pub(crate) mod input;
 mod lineage;
 mod recognise;
 mod sealed;

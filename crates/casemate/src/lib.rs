@@ -12,6 +12,7 @@
 //! * `inspect`: what some bytes are, and which key they need
 //! * `key`: root keys in files: new, add-version, activate, list, retire
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe
+//! * `recovery`: identities for recovery: new, test
 //! * `manual`: man pages and shell completion
 mod cli;
 mod inspect;
@@ -19,6 +20,7 @@ mod key;
 mod kms;
 mod manual;
 mod output;
+mod recovery;
 
 use std::process::ExitCode;
 

@@ -23,7 +23,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// How the input spells the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     Raw,
     Hex,
     Base64,
@@ -39,7 +39,7 @@ impl Encoding {
     }
 
     /// The bytes that `text` spells. White space in it doesn't count. Errors quote nothing.
-    pub(super) fn decode(self, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    pub(crate) fn decode(self, text: &[u8]) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let dense = || -> Zeroizing<Vec<u8>> {
             Zeroizing::new(text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect())
         };
@@ -64,7 +64,7 @@ impl Encoding {
 }
 
 /// All of a file, or of stdin.
-pub(super) fn read(path: Option<&Path>, output: &Output) -> Result<Zeroizing<Vec<u8>>, Failure> {
+pub(crate) fn read(path: Option<&Path>, output: &Output) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let (name, bytes) = match path {
         Some(path) => (path.display().to_string(), File::open(path).and_then(bounded)),
         None => {

@@ -365,3 +365,17 @@ fn a_value_of_another_plugin_is_told_as_far_as_anybody_can() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+#[test]
+fn the_record_of_a_state_directory_has_a_tag_behind_it() {
+    let (alone, _) = printed(&record().encode());
+    let (tagged, text) = printed(&[&record().encode()[..], &[7; 32]].concat());
+    assert_eq!(tagged.verdict, Verdict::Recognised, "{text}");
+    assert!(text.contains("not verified here"), "{text}");
+    let details = |answer: &Answer| serde_json::to_value(answer).unwrap()["details"].clone();
+    assert_eq!(details(&tagged), details(&alone));
+    for length in [31, 33] {
+        let (other, _) = printed(&[record().encode(), vec![7; length]].concat());
+        assert_ne!(other.verdict, Verdict::Recognised, "{length}");
+    }
+}

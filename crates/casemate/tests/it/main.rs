@@ -7,4 +7,5 @@ mod key;
 mod kms;
 mod plugin;
 mod program;
+mod recovery;
 mod reference;

@@ -128,11 +128,14 @@ providers:
     alsoAccept:
       - clusterId: prod-west
         until: 2027-03-31T00:00:00Z
+    recoveryRecipients:
+      - name: safe
+        age: age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2
 ```
 
-Names of providers and endpoints are used once in the file; names of keys, ids of keys and cluster ids once in a
-provider. On all nodes of a cluster, `clusterId`, `epoch`, `rootKeys` with their `version`, and the key files are the
-same: from them every node derives the same key id. `endpoint`, `socketMode` and `stateDirectory` may differ.";
+Names of providers and endpoints are used once in the file; names of keys, ids of keys, cluster ids, and names and
+recipients for recovery once in a provider. On all nodes of a cluster, `clusterId`, `epoch`, `rootKeys` with their
+`version`, `recoveryRecipients`, and the key files are the same: from them every node derives the same key id. `endpoint`, `socketMode` and `stateDirectory` may differ.";
 
 const LEAST: &str = "{apiVersion: casemate.dev/v1alpha1, kind: KmsConfiguration, clusterId: a, providers: [{name: a, \
     endpoint: unix:///a, rootKeys: [{name: a, file: {path: /a, id: 00000000000000000000000000000000}}]}]}";
