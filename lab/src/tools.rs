@@ -26,6 +26,8 @@ pub enum Tool {
     KubeApiserver,
     /// Kubernetes' command line.
     Kubectl,
+    /// Opens and makes age files, as recovery wraps are: by age's author, in another language.
+    Age,
     /// Calls a KMS v2 plugin through the client of kube-apiserver 1.31, the last that sends the socket's
     /// path as `:authority`. A program of ours.
     KmsClient31,
@@ -60,6 +62,12 @@ const KUBERNETES: GoModule = GoModule {
 const KUBERNETES_31: GoModule = GoModule {
     files: [include_str!("../tools/kubernetes-31/go.mod"), include_str!("../tools/kubernetes-31/go.sum")],
     versioned: "k8s.io/kubernetes",
+    program: None,
+};
+
+const AGE: GoModule = GoModule {
+    files: [include_str!("../tools/age/go.mod"), include_str!("../tools/age/go.sum")],
+    versioned: "filippo.io/age",
     program: None,
 };
 
@@ -103,6 +111,7 @@ impl Tool {
             Tool::Etcdctl => "etcdctl",
             Tool::KubeApiserver | Tool::KubeApiserver31 => "kube-apiserver",
             Tool::Kubectl => "kubectl",
+            Tool::Age => "age",
             Tool::KmsClient31 => "kms-client-31",
             Tool::KmsClient37 => "kms-client-37",
         }
@@ -149,7 +158,7 @@ impl Tool {
     fn fits(self, program: &Path) -> bool {
         let mut command = Command::new(program);
         command.args(match self {
-            Tool::Etcd | Tool::KubeApiserver | Tool::KubeApiserver31 => &["--version"][..],
+            Tool::Age | Tool::Etcd | Tool::KubeApiserver | Tool::KubeApiserver31 => &["--version"][..],
             Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 => &["version"],
             Tool::Kubectl => &["version", "--client"],
         });
@@ -168,6 +177,7 @@ impl Tool {
             Tool::Etcd | Tool::Etcdctl => &ETCD,
             Tool::KubeApiserver | Tool::Kubectl => &KUBERNETES,
             Tool::KubeApiserver31 => &KUBERNETES_31,
+            Tool::Age => &AGE,
             Tool::KmsClient31 => &KMS_CLIENT_31,
             Tool::KmsClient37 => &KMS_CLIENT_37,
         }
@@ -180,6 +190,7 @@ impl Tool {
             Tool::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
             Tool::KubeApiserver | Tool::KubeApiserver31 => "k8s.io/kubernetes/cmd/kube-apiserver",
             Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
+            Tool::Age => "filippo.io/age/cmd/age",
             Tool::KmsClient31 | Tool::KmsClient37 => ".",
         }
     }
@@ -191,6 +202,7 @@ impl Tool {
             Tool::Etcdctl => "some seconds",
             Tool::KubeApiserver | Tool::KubeApiserver31 => "about five minutes on two idle cores",
             Tool::Kubectl => "one minute or two",
+            Tool::Age => "some seconds",
             Tool::KmsClient31 | Tool::KmsClient37 => "about half a minute",
         }
     }
@@ -208,11 +220,12 @@ mod tests {
 
     #[test]
     fn every_go_mod_says_the_version_and_names_the_command() {
-        let others = [Tool::KmsClient31, Tool::KmsClient37, Tool::KubeApiserver31];
+        let others = [Tool::Age, Tool::KmsClient31, Tool::KmsClient37, Tool::KubeApiserver31];
         for tool in [&Tool::LAB[..], &others].concat() {
             assert_eq!(tool.version().split('.').count(), 3, "{tool}");
             let [go_mod, _] = tool.module().files;
-            let names_it = go_mod.lines().any(|line| line.trim() == tool.package());
+            let named = |line: &str| line.trim().trim_start_matches("tool ") == tool.package();
+            let names_it = go_mod.lines().any(named);
             assert!(names_it || tool.module().program.is_some(), "{tool}");
         }
     }

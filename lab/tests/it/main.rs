@@ -5,6 +5,7 @@ mod failing;
 mod kms_client;
 mod leftovers;
 mod opener;
+mod recovery;
 mod servers;
 mod story;
 mod tools;
