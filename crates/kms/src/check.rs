@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Which provider.
+    /// Which provider; `-` if it is none's.
     pub provider: String,
     /// What was looked at.
     pub subject: String,
@@ -32,6 +32,14 @@ pub struct Finding {
 /// Looks at folders, key files and key ids of a configuration. Changes nothing.
 pub async fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if let Some(admin) = &config.admin {
+        let (good, detail) = match endpoint(admin.endpoint.path()) {
+            Ok(detail) => (true, detail),
+            Err(detail) => (false, detail),
+        };
+        // Of no provider.
+        findings.push(Finding { provider: "-".into(), subject: "admin.endpoint".into(), good, detail });
+    }
     for provider in &config.providers {
         let mut add = |subject: &str, outcome: Result<String, String>| {
             let (good, detail) = outcome.map_or_else(|detail| (false, detail), |detail| (true, detail));

@@ -45,10 +45,26 @@ pub struct Config {
     /// Folder for what outlives a restart: the current record and the ledger of each provider. Neither is secret.
     #[serde(default = "default_state_directory")]
     pub state_directory: Parsed<AbsolutePath>,
+    /// A second socket, where people and programs look at what goes on; without it there is none.
+    #[serde(default)]
+    #[schemars(with = "AdminConfig")]
+    pub admin: Option<AdminConfig>,
     /// KMS providers to serve, each on its own socket.
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
     pub providers: Vec<ProviderConfig>,
+}
+
+/// The admin socket: `/livez`, `/readyz`, `/metrics` and `/status` over HTTP. Who connects sees names of keys and
+/// counts, and can change nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AdminConfig {
+    /// Where it listens: `unix:///path/to.sock`.
+    pub endpoint: Parsed<Endpoint>,
+    /// Permissions of the socket, octal in quotes; `"0600"` if left out.
+    #[serde(default)]
+    pub socket_mode: Parsed<Mode>,
 }
 
 /// One provider: one socket, one key id at a time.
@@ -195,8 +211,11 @@ impl Config {
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
         let names = self.providers.iter().map(|provider| (&*provider.name, provider.name.line()));
         at_most_once(path, "name", names)?;
-        let endpoints = self.providers.iter().map(|provider| (&*provider.endpoint, provider.endpoint.line()));
-        at_most_once(path, "endpoint", endpoints)?;
+        let mut endpoints: Vec<_> = self.providers.iter().map(|provider| &provider.endpoint).collect();
+        endpoints.extend(self.admin.as_ref().map(|admin| &admin.endpoint));
+        // The second one in the file is the doubled one.
+        endpoints.sort_by_key(|endpoint| endpoint.line());
+        at_most_once(path, "endpoint", endpoints.iter().map(|endpoint| (&***endpoint, endpoint.line())))?;
         for provider in &self.providers {
             let write = provider.root_keys.iter().map(|key| (&key.name, &key.file));
             let read = provider.read_keys.iter().map(|key| (&key.name, &key.file));
@@ -228,6 +247,12 @@ impl ProviderConfig {
     /// The root keys that only read, in the file's order.
     pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
         self.read_keys.iter().map(|key| key.file.key(Selection::Latest)).collect()
+    }
+
+    /// What people call its root keys: those that write, then those that only read.
+    pub fn key_names(&self) -> Vec<String> {
+        let write = self.root_keys.iter().map(|key| key.name.to_string());
+        write.chain(self.read_keys.iter().map(|key| key.name.to_string())).collect()
     }
 
     /// Whom every local KEK is wrapped for too, in the file's order.

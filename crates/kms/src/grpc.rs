@@ -16,6 +16,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::provider::{Error, Provider};
 use crate::socket::Peer;
+use crate::traffic::Method;
 
 /// The largest message that is read; the largest lawful one has some 34 kB.
 const MAX_MESSAGE_LEN: usize = 64 * 1024;
@@ -44,6 +45,31 @@ impl Service {
 #[tonic::async_trait]
 impl KeyManagementService for Service {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        self.counted(Method::Status, self.name_key_id(request)).await
+    }
+
+    async fn encrypt(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
+        self.counted(Method::Encrypt, self.seal(request)).await
+    }
+
+    async fn decrypt(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
+        self.counted(Method::Decrypt, self.open(request)).await
+    }
+}
+
+impl Service {
+    async fn counted<T>(
+        &self,
+        method: Method,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let call = self.provider.traffic().begin(method);
+        let answer = answer.await;
+        call.end(answer.as_ref().map_or_else(Status::code, |_| Code::Ok));
+        answer
+    }
+
+    async fn name_key_id(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let peer = peer(&request);
         let key_id =
             self.provider.status(&peer.told).map_err(|error| self.fail("Status", "", &peer, &error))?;
@@ -54,7 +80,7 @@ impl KeyManagementService for Service {
         }))
     }
 
-    async fn encrypt(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
+    async fn seal(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
         let peer = peer(&request);
         let request = request.into_inner();
         limits::check_encrypt_request(&request).map_err(invalid)?;
@@ -74,7 +100,7 @@ impl KeyManagementService for Service {
         Ok(Response::new(reply))
     }
 
-    async fn decrypt(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
+    async fn open(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
         let peer = peer(&request);
         let request = request.into_inner();
         limits::check_decrypt_request(&request).map_err(invalid)?;

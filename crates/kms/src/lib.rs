@@ -10,9 +10,12 @@
 //! Beside it, one task a provider ([`provider::Observer`]) watches root keys, asks
 //! [`casemate_kms_state::Machine`] what follows, and swaps that state.
 //!
+//! Beside both, [`admin`] shows on a socket of its own what goes on, and touches none of it.
+//!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
-//! [`cli`] (the command line).
+//! [`traffic`] (what was served, counted), [`cli`] (the command line).
 
+pub mod admin;
 pub mod check;
 pub mod cli;
 pub mod config;
@@ -20,3 +23,4 @@ pub mod grpc;
 pub mod provider;
 pub mod serve;
 pub mod socket;
+pub mod traffic;

@@ -15,15 +15,22 @@ use casemate_recipients::Recipient;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use crate::traffic::Traffic;
+use watch::Watch;
+
 mod kek;
 mod observer;
 mod opened;
+mod snapshot;
 mod store;
+mod watch;
 
 pub use kek::{Keyholder, WriteKek};
 pub use observer::{OBSERVE_EVERY, Observer};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
+pub use snapshot::{Snapshot, Wrong};
 pub use store::{Store, StoreError, StoredRecord};
+pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
 
 /// How long an Encrypt on the same connection keeps to the key id of a Status: kube-apiserver compares the
 /// two, and a switch in between would turn it red.
@@ -48,6 +55,8 @@ pub struct Settings {
     pub write_keys: Vec<Arc<dyn RootKey>>,
     /// Root keys to read with only.
     pub read_only_keys: Vec<Arc<dyn RootKey>>,
+    /// What people call the root keys: those that write, then those that only read.
+    pub key_names: Vec<String>,
     /// What may be read.
     pub read_policy: ReadPolicy,
     /// What records say of who wrote them.
@@ -62,8 +71,11 @@ pub struct Provider {
     recipients: Vec<Recipient>,
     store: Store,
     keyholder: Arc<Keyholder>,
+    watch: Arc<Watch>,
     opened: OpenedKeks,
     standing: ArcSwap<Standing>,
+    snapshot: ArcSwap<Snapshot>,
+    traffic: Arc<Traffic>,
     renewal: Arc<tokio::sync::Mutex<()>>,
     counts: Counts,
 }
@@ -145,8 +157,11 @@ pub enum Error {
 impl Provider {
     /// A provider that keeps what outlives a restart in `store`. It writes nothing until an [`Observer`] runs.
     pub fn new(settings: Settings, store: Store) -> Self {
+        let watch = Arc::new(Watch::new(&settings));
+        let snapshot = Snapshot::before_the_first_look(watch.now(), watch.sightings());
         let keyholder = Arc::new(Keyholder::new(
             settings.write_keys.iter().chain(&settings.read_only_keys).cloned().collect(),
+            watch.clone(),
             settings.program.clone(),
             settings.clock.clone(),
         ));
@@ -156,8 +171,11 @@ impl Provider {
             recipients: Vec::new(),
             store,
             keyholder,
+            watch,
             opened: OpenedKeks::new(),
             standing: ArcSwap::from_pointee(starting),
+            snapshot: ArcSwap::from_pointee(snapshot),
+            traffic: Arc::default(),
             renewal: Arc::default(),
             counts: Counts::default(),
         }
@@ -235,6 +253,26 @@ impl Provider {
     /// What the cache of opened local KEKs did since the start.
     pub fn opened_counts(&self) -> OpenedCounts {
         self.opened.counts()
+    }
+
+    /// What it is configured to be.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What writes now, or why nothing does.
+    pub fn standing(&self) -> Arc<Standing> {
+        self.standing.load_full()
+    }
+
+    /// What its observer knew last.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Calls and connections of its socket.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     /// What was served since the start.

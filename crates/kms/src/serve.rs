@@ -7,9 +7,11 @@ use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 
+use crate::admin::Admin;
 use crate::config::{Config, ProviderConfig};
 use crate::grpc::Service;
 use crate::provider::{Observer, Provider, Settings, Store, StoreError};
@@ -58,6 +60,10 @@ pub async fn serve(
     accept_reuse: Option<KeyId>,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    let admin_socket = match &config.admin {
+        Some(admin) => Some(Socket::bind(admin.endpoint.path(), admin.socket_mode.0).await?),
+        None => None,
+    };
     let mut bound = Vec::new();
     for provider_config in &config.providers {
         // First, so that a second start changes nothing before it is refused. Who connects meanwhile waits.
@@ -65,6 +71,19 @@ pub async fn serve(
         let provider = Arc::new(provider(config, provider_config)?);
         let observer = Observer::new(provider.clone(), accept_reuse.clone())?;
         bound.push((provider, observer, socket));
+    }
+
+    if let Some(socket) = admin_socket {
+        let admin = Admin::new(bound.iter().map(|(provider, ..)| provider.clone()));
+        let stop = stop.clone();
+        tracing::info!(endpoint = %socket.path().display(), "the admin socket is open");
+        tokio::spawn(async move {
+            admin.serve(socket, stop.clone()).await;
+            // Who looks from outside sees nothing any more; those who are served must not suffer from it.
+            if !stop.is_cancelled() {
+                tracing::error!("the admin socket ended unexpectedly; please report this");
+            }
+        });
     }
 
     let mut servers = JoinSet::new();
@@ -81,7 +100,9 @@ pub async fn serve(
             });
             let _ = timeout(FIRST_LOOK, first_look).await;
             tracing::info!(provider = name, endpoint = %socket.path().display(), "serving");
-            let connections = socket.serve(stop.clone());
+            let traffic = provider.traffic().clone();
+            let connections =
+                socket.serve(stop.clone()).map(move |accepted| accepted.map(|one| one.counted(&traffic)));
             let server = Server::builder().add_service(Service::server(provider));
             let stopped = stop.clone();
             let serving =
@@ -132,6 +153,7 @@ fn provider(config: &Config, provider: &ProviderConfig) -> Result<Provider, Stor
         epoch: Epoch(provider.epoch),
         write_keys: provider.write_keys().into_iter().map(Arc::from).collect(),
         read_only_keys: provider.read_only_keys().into_iter().map(Arc::from).collect(),
+        key_names: provider.key_names(),
         read_policy: provider.read_policy(&cluster),
         program: concat!("casemate-kms/", env!("CARGO_PKG_VERSION"))
             .parse()

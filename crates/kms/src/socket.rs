@@ -22,6 +22,7 @@ use tonic::transport::server::Connected;
 use self::authority::AnyAuthority;
 use crate::config::Mode;
 use crate::provider::Told;
+use crate::traffic::{Counted, Traffic};
 
 /// How often the socket's file is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -101,19 +102,31 @@ impl Socket {
     /// Accepts until `stop`, then removes the file if it is still this process's.
     pub fn serve(self, stop: CancellationToken) -> ReceiverStream<io::Result<Connection>> {
         let (accepted, connections) = mpsc::channel(BACKLOG);
-        tokio::spawn(self.accept(accepted, stop));
+        tokio::spawn(self.accept(accepted, |stream| Ok(Connection::new(stream)), stop));
         ReceiverStream::new(connections)
     }
 
-    async fn accept(mut self, accepted: mpsc::Sender<io::Result<Connection>>, stop: CancellationToken) {
+    /// The same for connections that speak something else than KMS v2.
+    pub fn serve_plain(self, stop: CancellationToken) -> mpsc::Receiver<UnixStream> {
+        let (accepted, connections) = mpsc::channel(1);
+        tokio::spawn(self.accept(accepted, |stream| stream, stop));
+        connections
+    }
+
+    async fn accept<C>(
+        mut self,
+        accepted: mpsc::Sender<C>,
+        connection: fn(UnixStream) -> C,
+        stop: CancellationToken,
+    ) {
         let mut look = tokio::time::interval(LOOK_EVERY);
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = look.tick() => self.bind_again_if_lost().await,
-                connection = self.listener.accept() => match connection {
+                stream = self.listener.accept() => match stream {
                     Ok((stream, _)) => {
-                        if accepted.send(Ok(Connection::new(stream))).await.is_err() {
+                        if accepted.send(connection(stream)).await.is_err() {
                             break;
                         }
                     }
@@ -245,6 +258,7 @@ fn suffixed(path: &Path, suffix: &str) -> PathBuf {
 pub struct Connection {
     stream: AnyAuthority<UnixStream>,
     peer: Peer,
+    _counted: Option<Counted>,
 }
 
 /// Who is at the other end, and what it was told.
@@ -258,7 +272,15 @@ pub struct Peer {
 impl Connection {
     fn new(stream: UnixStream) -> Self {
         let process = stream.peer_cred().ok().and_then(|cred| cred.pid());
-        Self { stream: AnyAuthority::new(stream), peer: Peer { process, told: Arc::default() } }
+        let peer = Peer { process, told: Arc::default() };
+        Self { stream: AnyAuthority::new(stream), peer, _counted: None }
+    }
+
+    /// Counts among `traffic` as long as it lives.
+    #[must_use]
+    pub fn counted(mut self, traffic: &Arc<Traffic>) -> Self {
+        self._counted = Some(Counted::new(traffic.clone()));
+        self
     }
 }
 

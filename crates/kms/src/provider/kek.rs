@@ -13,6 +13,7 @@ use casemate_keyservice::{Class, Failure, RootKey};
 use casemate_recipients::Recipient;
 use zeroize::Zeroizing;
 
+use super::watch::Watch;
 use super::{MAX_KEK_AGE, OpenError, Opened, StoredRecord, WallClock, root_key};
 
 /// The longest that one call to a root key may take: below kube-apiserver's own 3 s.
@@ -78,13 +79,19 @@ impl fmt::Debug for WriteKek {
 /// Asks root keys.
 pub struct Keyholder {
     keys: Vec<Arc<dyn RootKey>>,
+    watch: Arc<Watch>,
     program: Program,
     clock: WallClock,
 }
 
 impl Keyholder {
-    pub(super) fn new(keys: Vec<Arc<dyn RootKey>>, program: Program, clock: WallClock) -> Self {
-        Self { keys, program, clock }
+    pub(super) fn new(
+        keys: Vec<Arc<dyn RootKey>>,
+        watch: Arc<Watch>,
+        program: Program,
+        clock: WallClock,
+    ) -> Self {
+        Self { keys, watch, program, clock }
     }
 
     /// A new local KEK under `policy`. Each wrap is opened again before anything is sealed, and where the
@@ -131,6 +138,17 @@ impl Keyholder {
     }
 
     async fn wrap_and_prove(
+        &self,
+        root: &Root,
+        core: &Digest,
+        payload: &[u8; payload::LEN],
+    ) -> Result<Vec<u8>, Failure> {
+        let proved = self.proved_wrap(root, core, payload).await;
+        self.watch.wrapped(root, &proved);
+        proved
+    }
+
+    async fn proved_wrap(
         &self,
         root: &Root,
         core: &Digest,
@@ -220,6 +238,7 @@ impl Keyholder {
                 }
                 Err(failure) => Err(failure),
             };
+            self.watch.opened(&attempt.root, unwrapped.as_ref().err().map(|failure| failure.class));
             match unwrapped {
                 Ok(payload) => match readable.local_kek(&payload) {
                     Some(kek) => return Ok(Arc::new(kek)),

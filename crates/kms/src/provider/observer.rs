@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_keys::{Fingerprint, KeyId, Record, Suite, WritePolicy};
-use casemate_keyservice::{Class, Failure};
+use casemate_keys::{Fingerprint, KeyId, Record, Root, Suite, WritePolicy};
+use casemate_keyservice::{Class, Failure, RootKey};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
 use casemate_recipients::Recipient;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{KekProblem, Provider, Standing, StoreError, WriteKek, root_key};
+use super::snapshot::LEDGER_ENTRIES;
+use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong, root_key};
 
 /// How often root keys are looked at. Two sightings and a local KEK: all nodes agree within 60 s of the delivery
 /// of an activated key file.
@@ -28,7 +30,9 @@ pub struct Observer {
     writing: Option<Arc<WriteKek>>,
     ledger_unsaved: bool,
     started: Instant,
-    said: Option<String>,
+    looked: Moment,
+    observed: Option<Moment>,
+    wrong: Option<Wrong>,
 }
 
 impl Observer {
@@ -54,13 +58,15 @@ impl Observer {
             .filter(|policy| provider.is_of_configuration(policy));
         Ok(Self {
             machine: Machine::new(ledger, resumable, accept_reuse),
+            looked: provider.watch.now(),
+            observed: None,
             provider,
             prepared: None,
             writing: None,
             // What could be read is the ledger from now on.
             ledger_unsaved: damaged,
             started: Instant::now(),
-            said: None,
+            wrong: None,
         })
     }
 
@@ -68,6 +74,7 @@ impl Observer {
     pub async fn run(mut self, stop: CancellationToken) {
         loop {
             self.look().await;
+            self.look_at_read_keys().await;
             tokio::select! {
                 () = tokio::time::sleep(OBSERVE_EVERY) => {}
                 () = stop.cancelled() => return,
@@ -80,7 +87,10 @@ impl Observer {
         // Once more at most: a root key that names another version each time must not hold up anybody.
         for _ in 0..2 {
             let event = match self.provider.observe().await {
-                Ok(policy) => Event::Observed(policy),
+                Ok(policy) => {
+                    self.observed = Some(self.provider.watch.now());
+                    Event::Observed(policy)
+                }
                 Err(failure) => Event::NotObserved(trouble(&failure)),
             };
             if !self.take_in(event).await {
@@ -94,7 +104,17 @@ impl Observer {
         if self.ledger_unsaved {
             self.save_ledger().await;
         }
+        self.looked = self.provider.watch.now();
         self.publish();
+    }
+
+    /// One look at the root keys that only read. Nothing follows from it: it is for those who look from outside,
+    /// before a read fails.
+    pub async fn look_at_read_keys(&self) {
+        if !self.provider.settings.read_only_keys.is_empty() {
+            self.provider.versions_of(&self.provider.settings.read_only_keys).await;
+            self.show();
+        }
     }
 
     /// Handles one event and its actions; says whether to observe again at once.
@@ -105,7 +125,10 @@ impl Observer {
             for action in self.machine.handle(self.now(), event) {
                 match action {
                     Action::ObserveAgain => again = true,
-                    Action::Prepare(policy) => events.push(self.prepare(&policy).await),
+                    Action::Prepare(policy) => {
+                        self.show();
+                        events.push(self.prepare(&policy).await);
+                    }
                     Action::Activate(key_id) => self.activate(&key_id).await,
                 }
             }
@@ -159,6 +182,8 @@ impl Observer {
             (Decided::Writing(_), _) => Standing::Refusing("the local KEK is being prepared".into()),
             (Decided::Refusing(why), _) => Standing::Refusing(explain(&why)),
         };
+        self.note_what_is_wrong();
+        self.show();
         // A renewed local KEK of the same policy stays.
         let renewed = match (&**self.provider.standing.load(), &standing) {
             (Standing::Writing(current), Standing::Writing(new)) => current.key_id() == new.key_id(),
@@ -167,21 +192,44 @@ impl Observer {
         if !renewed {
             self.provider.standing.store(Arc::new(standing));
         }
-        self.say_what_is_wrong();
+    }
+
+    /// For those who look from outside.
+    fn show(&self) {
+        let machine = &self.machine;
+        let entries = machine.ledger().entries();
+        let snapshot = Snapshot {
+            looked: self.looked,
+            observed: self.observed,
+            candidate: machine.candidate().cloned().zip(machine.progress()),
+            refused_reuse: machine.refused_reuse().cloned(),
+            trouble: self.wrong.clone(),
+            ledger: entries[entries.len().saturating_sub(LEDGER_ENTRIES)..].to_vec(),
+            ledger_entries: entries.len(),
+            ledger_unsaved: self.ledger_unsaved,
+            root_keys: self.provider.watch.sightings(),
+        };
+        self.provider.snapshot.store(Arc::new(snapshot));
     }
 
     /// Each trouble is logged when it begins, and its end.
-    fn say_what_is_wrong(&mut self) {
-        let reuse = self.machine.refused_reuse().map(|key_id| explain(&Refusing::Reuse(key_id.clone())));
-        let wrong = reuse.or_else(|| self.machine.trouble().map(|trouble| trouble.message.clone()));
-        if wrong != self.said {
-            let provider = self.provider.name();
-            match &wrong {
-                Some(message) => tracing::warn!(%provider, "{message}"),
-                None => tracing::info!(%provider, "root keys are as they should be again"),
-            }
-            self.said = wrong;
+    fn note_what_is_wrong(&mut self) {
+        let reuse = self.machine.refused_reuse().map(|key_id| Trouble {
+            kind: TroubleKind::Refused,
+            message: explain(&Refusing::Reuse(key_id.clone())),
+        });
+        let wrong = reuse.or_else(|| self.machine.trouble().cloned());
+        let said = self.wrong.as_ref().map(|wrong| &wrong.message);
+        if wrong.as_ref().map(|wrong| &wrong.message) == said {
+            return;
         }
+        let provider = self.provider.name();
+        match &wrong {
+            Some(wrong) => tracing::warn!(%provider, "{}", wrong.message),
+            None => tracing::info!(%provider, "root keys are as they should be again"),
+        }
+        let since = (self.provider.settings.clock)();
+        self.wrong = wrong.map(|Trouble { kind, message }| Wrong { kind, message, since });
     }
 
     fn now(&self) -> Millis {
@@ -193,22 +241,28 @@ impl Provider {
     /// What should write now, by configuration and root keys. All must answer: a policy without one of them
     /// is another policy.
     async fn observe(&self) -> Result<WritePolicy, Failure> {
-        let mut roots = Vec::with_capacity(self.settings.write_keys.len());
-        for key in &self.settings.write_keys {
-            let observed = timeout(OBSERVE_DEADLINE, key.observe()).await.unwrap_or_else(|_| {
-                let what = format!(
-                    "root key {:?} did not answer within {} ms",
-                    key.prefix(),
-                    OBSERVE_DEADLINE.as_millis()
-                );
-                Err(Failure::new(Class::Unreachable, what, "check the key service and the way to it"))
-            });
-            roots.push(observed?);
-        }
+        let versions = self.versions_of(&self.settings.write_keys).await;
+        let roots = versions.into_iter().collect::<Result<Vec<_>, _>>()?;
         let (cluster, epoch) = (self.settings.cluster.clone(), self.settings.epoch);
         WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), None).map_err(|error| {
             Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")
         })
+    }
+
+    /// Which version of each writes. All are asked at once: a slow one costs the others nothing.
+    async fn versions_of(&self, keys: &[Arc<dyn RootKey>]) -> Vec<Result<Root, Failure>> {
+        let asked: Vec<_> =
+            keys.iter().map(|key| AbortOnDropHandle::new(tokio::spawn(version_of(key.clone())))).collect();
+        let mut versions = Vec::with_capacity(keys.len());
+        for (key, asked) in keys.iter().zip(asked) {
+            let version = asked.await.unwrap_or_else(|ended| match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(Failure::new(Class::Unreachable, "the program is stopping", "start it again")),
+            });
+            self.watch.observed(key.prefix(), &version);
+            versions.push(version);
+        }
+        versions
     }
 
     fn fingerprints(&self) -> Vec<Fingerprint> {
@@ -239,6 +293,14 @@ impl Provider {
         }
         self.new_kek(policy).await
     }
+}
+
+async fn version_of(key: Arc<dyn RootKey>) -> Result<Root, Failure> {
+    timeout(OBSERVE_DEADLINE, key.observe()).await.unwrap_or_else(|_| {
+        let what =
+            format!("root key {} did not answer within {} ms", key.prefix(), OBSERVE_DEADLINE.as_millis());
+        Err(Failure::new(Class::Unreachable, what, "check the key service and the way to it"))
+    })
 }
 
 /// `sorted` is.

@@ -56,6 +56,7 @@ impl Node {
             epoch: Epoch(epoch),
             write_keys: vec![self.key()],
             read_only_keys: Vec::new(),
+            key_names: Vec::new(),
             read_policy: ReadPolicy {
                 cluster,
                 also_accept: Vec::new(),

@@ -38,6 +38,7 @@ pub(crate) fn settings_of(write: Vec<Arc<dyn RootKey>>, rules: Vec<ReadRule>) ->
         epoch: Epoch(0),
         write_keys: write,
         read_only_keys: Vec::new(),
+        key_names: Vec::new(),
         read_policy: ReadPolicy {
             cluster: CLUSTER.parse().unwrap(),
             also_accept: Vec::new(),

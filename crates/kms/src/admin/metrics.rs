@@ -1,0 +1,356 @@
+//! Every metric in one table: name, unit, labels, meaning, and where its value comes from.
+//!
+//! Label values come from the configuration, from this program and from key ids that the admin made: whatever clients
+//! send, the number of series stays.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+pub use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::status::key_id_hash;
+use crate::provider::{OUTCOMES, Outcomes, Provider, Sighting, Standing};
+use crate::traffic::{Latencies, Method, code_name};
+
+/// One metric.
+pub struct Metric {
+    name: &'static str,
+    kind: Kind,
+    in_seconds: bool,
+    /// Its labels beside `provider`, which all but the first have.
+    pub labels: &'static [&'static str],
+    /// What it tells.
+    pub help: &'static str,
+    source: Source,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+}
+
+enum Source {
+    Process(fn() -> Vec<Sample>),
+    Provider(fn(&Provider) -> Vec<Sample>),
+}
+
+/// Label values in the order of [`Metric::labels`], and the value.
+type Sample = (Vec<String>, Value);
+
+enum Value {
+    Whole(u64),
+    Seconds(f64),
+    Latencies(Latencies),
+    Labels,
+}
+
+/// All of them, in the order of the text.
+pub const METRICS: &[Metric] = &[
+    Metric {
+        name: "casemate_kms_build",
+        kind: Kind::Info,
+        in_seconds: false,
+        labels: &["version"],
+        help: "Version of the program",
+        source: Source::Process(|| vec![(vec![env!("CARGO_PKG_VERSION").into()], Value::Labels)]),
+    },
+    Metric {
+        name: "casemate_kms_writing",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "1 if Encrypt writes and Status names a key id, 0 if both are refused",
+        source: Source::Provider(|provider| one(Value::Whole(writing(provider).is_some().into()))),
+    },
+    Metric {
+        name: "casemate_kms_key_id",
+        kind: Kind::Info,
+        in_seconds: false,
+        labels: &["key_id_hash"],
+        help: "The key id that the next write uses, hashed as in kube-apiserver's apiserver_envelope_encryption_key_id_hash_total",
+        source: Source::Provider(|provider| {
+            let key_id = writing(provider).map(|kek| key_id_hash(kek.key_id().as_str()));
+            key_id.map(|hash| (vec![hash], Value::Labels)).into_iter().collect()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_local_kek_age",
+        kind: Kind::Gauge,
+        in_seconds: true,
+        labels: &[],
+        help: "Age of the local KEK that the next write uses; it is replaced after 90 days",
+        source: Source::Provider(|provider| {
+            let now = (provider.settings().clock)();
+            let age = writing(provider).map(|kek| now.saturating_sub(kek.record().core().created));
+            age.map(|age| (Vec::new(), Value::Seconds(age as f64))).into_iter().collect()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_reuse_refused",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "1 if the key id that should write was active before another one and is refused",
+        source: Source::Provider(|provider| {
+            one(Value::Whole(provider.snapshot().refused_reuse.is_some().into()))
+        }),
+    },
+    Metric {
+        name: "casemate_kms_ledger_unsaved",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "1 if the ledger of active key ids could not be written to the state directory",
+        source: Source::Provider(|provider| one(Value::Whole(provider.snapshot().ledger_unsaved.into()))),
+    },
+    Metric {
+        name: "casemate_kms_requests",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["method", "code"],
+        help: "Calls by gRPC code; Canceled if the caller did not wait for the answer",
+        source: Source::Provider(|provider| {
+            let counted = |method: Method| {
+                let counts = provider.traffic().by_code(method).into_iter();
+                counts.map(move |(code, count)| {
+                    (vec![method.name().into(), code_name(code).into()], Value::Whole(count))
+                })
+            };
+            Method::ALL.into_iter().flat_map(counted).collect()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_request_duration",
+        kind: Kind::Histogram,
+        in_seconds: true,
+        labels: &["method"],
+        help: "How long calls took, from the request to the answer",
+        source: Source::Provider(|provider| {
+            let latencies = |method: Method| Value::Latencies(provider.traffic().latencies(method));
+            Method::ALL.map(|method| (vec![method.name().into()], latencies(method))).into()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_connections",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "Connections to the KMS socket that are open",
+        source: Source::Provider(|provider| one(Value::Whole(provider.traffic().connections().open()))),
+    },
+    Metric {
+        name: "casemate_kms_connections_accepted",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &[],
+        help: "Connections to the KMS socket that were accepted",
+        source: Source::Provider(|provider| one(Value::Whole(provider.traffic().connections().accepted()))),
+    },
+    Metric {
+        name: "casemate_kms_kek_cache_lookups",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["result"],
+        help: "What the cache of opened local KEKs did: hit, opened by a root key, joined an opening under way, failed",
+        source: Source::Provider(|provider| {
+            let counts = provider.opened_counts();
+            let results = [
+                ("hit", counts.hits),
+                ("opened", counts.opened),
+                ("joined", counts.joined),
+                ("failed", counts.failed),
+            ];
+            results.map(|(result, count)| (vec![result.into()], Value::Whole(count))).into()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_kek_cache_evictions",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &[],
+        help: "Local KEKs that the cache dropped for newer ones",
+        source: Source::Provider(|provider| one(Value::Whole(provider.opened_counts().evicted))),
+    },
+    Metric {
+        name: "casemate_kms_kek_cache_entries",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "Local KEKs that the cache holds",
+        source: Source::Provider(|provider| one(Value::Whole(provider.opened_counts().held))),
+    },
+    Metric {
+        name: "casemate_kms_root_key_observations",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["root_key", "class"],
+        help: "What the plugin itself asked of a root key: which version writes, and its own wraps opened again",
+        source: Source::Provider(|provider| by_class(provider, |key| &key.observed)),
+    },
+    Metric {
+        name: "casemate_kms_root_key_opens",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["root_key", "class"],
+        help: "What a root key was asked to open for a Decrypt: bytes from etcd, which say nothing about the root key",
+        source: Source::Provider(|provider| by_class(provider, |key| &key.opened)),
+    },
+    Metric {
+        name: "casemate_kms_root_key_failing",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &["root_key"],
+        help: "1 if the last thing that the plugin itself asked of the root key failed",
+        source: Source::Provider(|provider| {
+            by_key(provider, |key| Some(Value::Whole(key.failing_since.is_some().into())))
+        }),
+    },
+    Metric {
+        name: "casemate_kms_root_key_observation_age",
+        kind: Kind::Gauge,
+        in_seconds: true,
+        labels: &["root_key"],
+        help: "Time since the root key last answered as it should; absent if it never did",
+        source: Source::Provider(|provider| {
+            by_key(provider, |key| Some(Value::Seconds(key.last_good?.instant.elapsed().as_secs_f64())))
+        }),
+    },
+];
+
+impl Metric {
+    /// As it stands in the text.
+    pub fn full_name(&self) -> String {
+        let unit = if self.in_seconds { "_seconds" } else { "" };
+        let kind = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Info => "_info",
+            Kind::Gauge | Kind::Histogram => "",
+        };
+        format!("{}{unit}{kind}", self.name)
+    }
+
+    /// In words.
+    pub fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Info => "info, always 1",
+        }
+    }
+
+    /// In words.
+    pub fn unit(&self) -> &'static str {
+        if self.in_seconds { "seconds" } else { "" }
+    }
+
+    /// Whether it has the label `provider`.
+    pub fn is_of_a_provider(&self) -> bool {
+        matches!(self.source, Source::Provider(_))
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder, providers: &[Arc<Provider>]) -> fmt::Result {
+        let unit = self.in_seconds.then_some(&Unit::Seconds);
+        let kind = match self.kind {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+            Kind::Info => MetricType::Info,
+        };
+        let mut encoder = encoder.encode_descriptor(self.name, self.help, unit, kind)?;
+        match self.source {
+            Source::Process(samples) => {
+                samples().into_iter().try_for_each(|sample| self.encode_sample(&mut encoder, None, sample))
+            }
+            Source::Provider(samples) => providers.iter().try_for_each(|provider| {
+                let mut samples = samples(provider).into_iter();
+                samples.try_for_each(|sample| self.encode_sample(&mut encoder, Some(provider.name()), sample))
+            }),
+        }
+    }
+
+    fn encode_sample(
+        &self,
+        encoder: &mut MetricEncoder,
+        provider: Option<&str>,
+        (values, value): Sample,
+    ) -> fmt::Result {
+        let provider = provider.map(|name| ("provider", name));
+        let own = self.labels.iter().copied().zip(values.iter().map(String::as_str));
+        let labels: Vec<(&str, &str)> = provider.into_iter().chain(own).collect();
+        if let Value::Labels = value {
+            return encoder.encode_info(&labels);
+        }
+        let mut encoder = encoder.encode_family(&labels)?;
+        match (value, self.kind) {
+            (Value::Whole(count), Kind::Counter) => {
+                encoder.encode_counter::<NoLabelSet, _, f64>(&count, None)
+            }
+            (Value::Whole(number), _) => encoder.encode_gauge(&number),
+            (Value::Seconds(seconds), _) => encoder.encode_gauge(&seconds),
+            (Value::Latencies(Latencies { sum, buckets }), _) => {
+                let count = buckets.iter().map(|(_, count)| count).sum();
+                encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+            }
+            (Value::Labels, _) => Ok(()),
+        }
+    }
+}
+
+/// The text that Prometheus reads, of type [`CONTENT_TYPE`].
+///
+/// # Errors
+/// None that is known: it writes to memory.
+pub fn text(providers: &Arc<[Arc<Provider>]>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(providers.clone())));
+    let mut text = String::new();
+    prometheus_text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Scrape(Arc<[Arc<Provider>]>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        METRICS.iter().try_for_each(|metric| metric.encode(&mut encoder, &self.0))
+    }
+}
+
+fn one(value: Value) -> Vec<Sample> {
+    vec![(Vec::new(), value)]
+}
+
+fn writing(provider: &Provider) -> Option<Arc<crate::provider::WriteKek>> {
+    match &*provider.standing() {
+        Standing::Writing(kek) => Some(kek.clone()),
+        Standing::Refusing(_) => None,
+    }
+}
+
+fn by_key(provider: &Provider, value: impl Fn(&Sighting) -> Option<Value>) -> Vec<Sample> {
+    let snapshot = provider.snapshot();
+    let keys = snapshot.root_keys.iter();
+    keys.filter_map(|key| Some((vec![key.name.clone()], value(key)?))).collect()
+}
+
+/// Outcomes that never occurred are left out, but for `ok`.
+fn by_class(provider: &Provider, outcomes: impl Fn(&Sighting) -> &Outcomes) -> Vec<Sample> {
+    let snapshot = provider.snapshot();
+    let mut samples = Vec::new();
+    for key in &snapshot.root_keys {
+        let counts = OUTCOMES.into_iter().zip(outcomes(key).counts());
+        for (class, count) in counts.filter(|(class, count)| *count > 0 || *class == OUTCOMES[0]) {
+            samples.push((vec![key.name.clone(), class.into()], Value::Whole(count)));
+        }
+    }
+    samples
+}

@@ -1,0 +1,449 @@
+//! What `/status` answers: one JSON document. Fields are added, never renamed; times are RFC 3339 in UTC.
+
+use std::sync::Arc;
+
+use casemate_keys::names::sha256;
+use casemate_keys::{Root, WritePolicy};
+use casemate_kms_state::TroubleKind;
+use jiff::Timestamp;
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+
+use crate::provider::{self, Provider, Sighting, Snapshot, Standing, WriteKek, class_name};
+use crate::traffic::{self, Method, code_name};
+
+/// The whole document.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Document {
+    /// Version of `casemate-kms`.
+    pub version: String,
+    /// When it was made.
+    pub time: String,
+    /// Each provider, in the order of the configuration.
+    pub providers: Vec<ProviderStatus>,
+}
+
+/// One provider.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct ProviderStatus {
+    /// Its configured name.
+    pub name: String,
+    /// The configured cluster.
+    pub cluster_id: String,
+    /// The configured epoch.
+    pub epoch: u64,
+    /// Whether Encrypt writes and Status is ok.
+    pub writing: bool,
+    /// If it does not: why, and what to do.
+    pub not_writing_because: Option<String>,
+    /// What the next write uses; null if nothing is written.
+    pub next_write: Option<NextWrite>,
+    /// What is on its way to write; null if nothing changes.
+    pub candidate: Option<Candidate>,
+    /// The key id that should write and may not, because another one was active since; what wrote last goes on, if it can.
+    pub refused_reuse: Option<RefusedReuse>,
+    /// What is wrong, though it may write on; null if nothing is.
+    pub trouble: Option<Trouble>,
+    /// When the root keys were last looked at.
+    pub last_look: String,
+    /// When all root keys that write last told their version; null if they never did.
+    pub last_observation: Option<String>,
+    /// Each root key, those that write first, in the order of the configuration.
+    pub root_keys: Vec<RootKeyStatus>,
+    /// What may be read, whoever wrote it.
+    pub readable: Readable,
+    /// Which key ids were active on this node.
+    pub ledger: Ledger,
+    /// The cache of opened local KEKs.
+    pub opened_keks: OpenedKeks,
+    /// Calls since the start, by method and gRPC code.
+    pub requests: Vec<Requests>,
+    /// Connections to its KMS socket.
+    pub connections: Connections,
+}
+
+/// What the next write uses.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct NextWrite {
+    /// The key id that Status names.
+    pub key_id: String,
+    /// The same as kube-apiserver publishes it in metrics and logs.
+    pub key_id_hash: String,
+    /// When it became active on this node; null if that is not known.
+    pub since: Option<String>,
+    /// The key that seals.
+    pub local_kek: LocalKek,
+    /// What wraps the local KEK: each alone opens it.
+    pub roots: Vec<WrappedUnder>,
+    /// Fingerprints of recovery recipients, under which it is wrapped too.
+    pub recovery_recipients: Vec<String>,
+}
+
+/// A local KEK. Never the key.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct LocalKek {
+    /// Its id, as in records.
+    pub id: String,
+    /// When it was made.
+    pub created: String,
+    /// How long ago; it is replaced after 90 days.
+    pub age_seconds: u64,
+}
+
+/// A version of a root key, and how it wraps.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct WrappedUnder {
+    /// Which version of which root key.
+    pub lineage: String,
+    /// How it wraps.
+    pub algorithm: String,
+}
+
+/// What is on its way to write.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Candidate {
+    /// Its key id.
+    pub key_id: String,
+    /// The same as kube-apiserver will publish it.
+    pub key_id_hash: String,
+    /// What will wrap.
+    pub roots: Vec<WrappedUnder>,
+    /// How often it was seen in a row: twice confirms it.
+    pub sightings: u8,
+    /// Whether a local KEK is being made under it.
+    pub preparing: bool,
+}
+
+/// A key id that may not come back by itself.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct RefusedReuse {
+    /// Which one.
+    pub key_id: String,
+    /// The same as kube-apiserver publishes it.
+    pub key_id_hash: String,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Trouble {
+    /// `passing` (a root key can't be asked) or `refused` (it says no, or a key id may not come back).
+    pub kind: String,
+    /// What happened, and what to do.
+    pub message: String,
+    /// Since when it is this.
+    pub since: String,
+}
+
+/// One root key.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct RootKeyStatus {
+    /// Its configured name.
+    pub name: String,
+    /// `write` or `read`.
+    pub r#use: String,
+    /// What the lineages of all its versions begin with.
+    pub prefix: String,
+    /// `ok`, `failing`, or `unknown` before the first answer.
+    pub state: String,
+    /// The version that it last named as the one that writes; null if it never did.
+    pub version: Option<WrappedUnder>,
+    /// When it last answered as it should; null if it never did.
+    pub last_good: Option<String>,
+    /// Since when it fails; null if it does not.
+    pub failing_since: Option<String>,
+    /// How it failed last, though it may be well since; null if it never did.
+    pub last_error: Option<RootKeyError>,
+}
+
+/// How a root key failed.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct RootKeyError {
+    /// `unreachable`, `throttled`, `credential`, `refused`, `corrupt`, `not_opened` or `other`.
+    pub class: String,
+    /// What happened, and what to do.
+    pub message: String,
+    /// When.
+    pub time: String,
+}
+
+/// What may be read.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Readable {
+    /// Root keys: a record is read if one of its wraps is under one of them.
+    pub rules: Vec<ReadRule>,
+    /// Other clusters whose data is read.
+    pub clusters: Vec<AcceptedCluster>,
+}
+
+/// Wraps that may be opened.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct ReadRule {
+    /// The configured name of the root key.
+    pub root_key: String,
+    /// What the lineages of all its versions begin with.
+    pub prefix: String,
+    /// How wraps under it may be made.
+    pub algorithms: Vec<String>,
+    /// Versions below this are not read; null if all are.
+    pub min_version: Option<u64>,
+}
+
+/// Another cluster whose data is read.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct AcceptedCluster {
+    /// Its cluster id.
+    pub cluster_id: String,
+    /// Until when.
+    pub until: String,
+}
+
+/// Which key ids were active on this node.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Ledger {
+    /// How many times one became active.
+    pub entries: u64,
+    /// Whether the state directory has all of it.
+    pub saved: bool,
+    /// The last ten, oldest first.
+    pub last: Vec<LedgerEntry>,
+}
+
+/// One key id that became active.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct LedgerEntry {
+    /// Which one.
+    pub key_id: String,
+    /// The same as kube-apiserver publishes it.
+    pub key_id_hash: String,
+    /// When.
+    pub since: String,
+}
+
+/// What the cache of opened local KEKs did since the start.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct OpenedKeks {
+    /// Found in it.
+    pub hits: u64,
+    /// Opened by a root key.
+    pub opened: u64,
+    /// Waited for an opening that was under way.
+    pub joined: u64,
+    /// Could not be opened.
+    pub failed: u64,
+    /// Dropped for newer ones.
+    pub evicted: u64,
+    /// Held now.
+    pub held: u64,
+}
+
+/// Calls of one method with one code.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Requests {
+    /// `Status`, `Encrypt` or `Decrypt`.
+    pub method: String,
+    /// The gRPC code, `OK` if it was served.
+    pub code: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Connections to one KMS socket.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Connections {
+    /// Open now.
+    pub open: u64,
+    /// Accepted since the start.
+    pub accepted: u64,
+}
+
+/// A key id as kube-apiserver's metrics and logs name it.
+pub fn key_id_hash(key_id: &str) -> String {
+    let hex: String = sha256(key_id.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+impl Document {
+    /// What is so now. Asks nobody.
+    pub fn of(providers: &[Arc<Provider>]) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            time: Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
+            providers: providers.iter().map(|provider| ProviderStatus::of(provider)).collect(),
+        }
+    }
+
+    /// The JSON Schema of the document: every field with what it means.
+    pub fn schema() -> Schema {
+        schemars::schema_for!(Self)
+    }
+}
+
+impl ProviderStatus {
+    fn of(provider: &Provider) -> Self {
+        let (settings, standing) = (provider.settings(), provider.standing());
+        // After the standing: it is published first, so that what writes is in its ledger.
+        let snapshot = provider.snapshot();
+        let (next_write, not_writing_because) = match &*standing {
+            Standing::Writing(kek) => (Some(NextWrite::of(kek, &snapshot, (settings.clock)())), None),
+            Standing::Refusing(why) => (None, Some(why.clone())),
+        };
+        let candidate = snapshot.candidate.as_ref();
+        let opened = provider.opened_counts();
+        Self {
+            name: provider.name().into(),
+            cluster_id: settings.cluster.to_string(),
+            epoch: settings.epoch.0,
+            writing: next_write.is_some(),
+            not_writing_because,
+            next_write,
+            candidate: candidate.map(|(policy, progress)| Candidate {
+                key_id: policy.key_id().to_string(),
+                key_id_hash: key_id_hash(policy.key_id().as_str()),
+                roots: roots(policy),
+                sightings: progress.sightings,
+                preparing: progress.preparing,
+            }),
+            refused_reuse: snapshot.refused_reuse.as_ref().map(|key_id| RefusedReuse {
+                key_id: key_id.to_string(),
+                key_id_hash: key_id_hash(key_id.as_str()),
+            }),
+            trouble: snapshot.trouble.as_ref().map(Trouble::of),
+            last_look: time(snapshot.looked.unix),
+            last_observation: snapshot.observed.map(|moment| time(moment.unix)),
+            root_keys: snapshot.root_keys.iter().map(RootKeyStatus::of).collect(),
+            readable: Readable::of(provider, &snapshot),
+            ledger: Ledger::of(&snapshot),
+            opened_keks: OpenedKeks {
+                hits: opened.hits,
+                opened: opened.opened,
+                joined: opened.joined,
+                failed: opened.failed,
+                evicted: opened.evicted,
+                held: opened.held,
+            },
+            requests: requests(provider.traffic()),
+            connections: Connections {
+                open: provider.traffic().connections().open(),
+                accepted: provider.traffic().connections().accepted(),
+            },
+        }
+    }
+}
+
+impl NextWrite {
+    fn of(kek: &WriteKek, snapshot: &Snapshot, now: u64) -> Self {
+        let core = kek.record().core();
+        let since = snapshot.ledger.iter().rfind(|entry| entry.key_id == *kek.key_id());
+        Self {
+            key_id: kek.key_id().to_string(),
+            key_id_hash: key_id_hash(kek.key_id().as_str()),
+            since: since.map(|entry| time(entry.at)),
+            local_kek: LocalKek {
+                id: core.kek_id.to_string(),
+                created: time(core.created),
+                age_seconds: now.saturating_sub(core.created),
+            },
+            roots: roots(&core.policy),
+            recovery_recipients: core.policy.recipients().iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Trouble {
+    fn of(wrong: &provider::Wrong) -> Self {
+        let kind = match wrong.kind {
+            TroubleKind::Passing => "passing",
+            TroubleKind::Refused => "refused",
+        };
+        Self { kind: kind.into(), message: wrong.message.clone(), since: time(wrong.since) }
+    }
+}
+
+impl RootKeyStatus {
+    fn of(key: &Sighting) -> Self {
+        let state = match (key.failing_since, key.last_good) {
+            (Some(_), _) => "failing",
+            (None, Some(_)) => "ok",
+            (None, None) => "unknown",
+        };
+        Self {
+            name: key.name.clone(),
+            r#use: match key.role {
+                provider::Use::Write => "write".into(),
+                provider::Use::Read => "read".into(),
+            },
+            prefix: key.prefix.to_string(),
+            state: state.into(),
+            version: key.root.as_ref().map(wrapped_under),
+            last_good: key.last_good.map(|moment| time(moment.unix)),
+            failing_since: key.failing_since.map(|moment| time(moment.unix)),
+            last_error: key.last_failure.as_ref().map(|(failure, at)| RootKeyError {
+                class: class_name(failure.class).into(),
+                message: failure.to_string(),
+                time: time(at.unix),
+            }),
+        }
+    }
+}
+
+impl Readable {
+    fn of(provider: &Provider, snapshot: &Snapshot) -> Self {
+        let policy = &provider.settings().read_policy;
+        let rule = |rule: &casemate_keys::ReadRule| {
+            let key = snapshot.root_keys.iter().find(|key| key.prefix == rule.key);
+            ReadRule {
+                root_key: key.map_or_else(|| rule.key.to_string(), |key| key.name.clone()),
+                prefix: rule.key.to_string(),
+                algorithms: rule.algorithms.iter().map(ToString::to_string).collect(),
+                min_version: rule.min_version,
+            }
+        };
+        let cluster = |other: &casemate_keys::AcceptedCluster| AcceptedCluster {
+            cluster_id: other.cluster.to_string(),
+            until: time(other.until),
+        };
+        Self {
+            rules: policy.rules.iter().map(rule).collect(),
+            clusters: policy.also_accept.iter().map(cluster).collect(),
+        }
+    }
+}
+
+impl Ledger {
+    fn of(snapshot: &Snapshot) -> Self {
+        let entry = |entry: &casemate_kms_state::Entry| LedgerEntry {
+            key_id: entry.key_id.to_string(),
+            key_id_hash: key_id_hash(entry.key_id.as_str()),
+            since: time(entry.at),
+        };
+        Self {
+            entries: snapshot.ledger_entries as u64,
+            saved: !snapshot.ledger_unsaved,
+            last: snapshot.ledger.iter().map(entry).collect(),
+        }
+    }
+}
+
+fn requests(traffic: &traffic::Traffic) -> Vec<Requests> {
+    let of_method = |method: Method| {
+        traffic.by_code(method).into_iter().map(move |(code, count)| Requests {
+            method: method.name().into(),
+            code: code_name(code).into(),
+            count,
+        })
+    };
+    Method::ALL.into_iter().flat_map(of_method).collect()
+}
+
+fn roots(policy: &WritePolicy) -> Vec<WrappedUnder> {
+    policy.roots().iter().map(wrapped_under).collect()
+}
+
+fn wrapped_under(root: &Root) -> WrappedUnder {
+    WrappedUnder { lineage: root.lineage.to_string(), algorithm: root.algorithm.to_string() }
+}
+
+fn time(unix: u64) -> String {
+    let seconds = i64::try_from(unix).unwrap_or(i64::MAX);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX).to_string()
+}
