@@ -14,7 +14,7 @@ use casemate_keys::{Fingerprint, payload};
 use crate::shape::Shape;
 
 /// The longest wrap that is made. With its fingerprint and the lengths around both, a recipient adds at most 500 bytes
-/// to a record. The library adds a stanza of random length that readers ignore (age calls it grease): 264 to 454 bytes
+/// to a record. The library adds a stanza of random length that readers ignore (age calls it grease): 277 to 454 bytes
 /// come of it.
 pub const MAX_WRAP_LEN: usize = 460;
 
