@@ -11,7 +11,7 @@ use casemate_recipients::Recipient;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
-use crate::config::{Config, ProviderConfig};
+use crate::config::{Config, Endpoint, ProviderConfig};
 use crate::provider::Store;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub struct Finding {
 pub async fn check(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(admin) = &config.admin {
-        let (good, detail) = match endpoint(admin.endpoint.path()) {
+        let (good, detail) = match endpoint(&admin.endpoint) {
             Ok(detail) => (true, detail),
             Err(detail) => (false, detail),
         };
@@ -46,7 +46,7 @@ pub async fn check(config: &Config) -> Vec<Finding> {
             let (provider, subject) = (provider.name.to_string(), subject.to_owned());
             findings.push(Finding { provider, subject, good, detail });
         };
-        add("endpoint", endpoint(provider.endpoint.path()));
+        add("endpoint", endpoint(&provider.endpoint));
         add("stateDirectory", state_directory(&config.state_directory));
 
         let mut roots = Vec::new();
@@ -109,7 +109,10 @@ async fn ask(key: &dyn RootKey) -> Result<casemate_keys::Root, String> {
 }
 
 /// A socket in its place is one that is served, or left by a killed process: both are dealt with at the start.
-fn endpoint(socket: &Path) -> Result<String, String> {
+fn endpoint(endpoint: &Endpoint) -> Result<String, String> {
+    let Some(socket) = endpoint.path() else {
+        return Ok(format!("{endpoint} is abstract: allowedPeers says who may connect"));
+    };
     match fs::symlink_metadata(socket) {
         Ok(found) if !found.file_type().is_socket() => {
             Err(format!("{} is no socket; move it away", socket.display()))

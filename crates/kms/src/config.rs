@@ -12,13 +12,15 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::socket::{Admission, AllowedPeers, FileAccess};
+
 mod error;
 mod parsed;
 mod values;
 
 pub use error::ConfigError;
 pub use parsed::Parsed;
-pub use values::{AbsolutePath, ApiVersion, Endpoint, Kind, Mode, Name, Until};
+pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
 
 /// The accepted `apiVersion`.
 pub const API_VERSION: &str = "casemate.dev/v1alpha1";
@@ -60,11 +62,32 @@ pub struct Config {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Where it listens: `unix:///path/to.sock`.
+    /// Where it listens: `unix:///path/to.sock`, or `unix:///@name`, which needs `allowedPeers`.
     pub endpoint: Parsed<Endpoint>,
     /// Permissions of the socket, octal in quotes; `"0600"` if left out.
     #[serde(default)]
     pub socket_mode: Parsed<Mode>,
+    /// Number of the user that owns the socket.
+    pub socket_owner: Option<Id>,
+    /// Number of the socket's group.
+    pub socket_group: Option<Id>,
+    /// Who is served; whoever else connects is refused.
+    #[serde(default)]
+    #[schemars(with = "PeersConfig")]
+    pub allowed_peers: Option<PeersConfig>,
+}
+
+/// Users and groups whose connections are served, by number. One that is of either is: as the system knows the
+/// process that connects (`SO_PEERCRED`), so supplementary groups do not count.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PeersConfig {
+    /// Users: `0` is root, as which kubeadm's kube-apiserver runs.
+    #[serde(default)]
+    pub uids: Vec<Id>,
+    /// Groups.
+    #[serde(default)]
+    pub gids: Vec<Id>,
 }
 
 /// One provider: one socket, one key id at a time.
@@ -73,11 +96,23 @@ pub struct AdminConfig {
 pub struct ProviderConfig {
     /// Its name in logs and in the state directory; best the one in the EncryptionConfiguration.
     pub name: Parsed<Name>,
-    /// Where kube-apiserver connects: `unix:///path/to.sock`, as in the EncryptionConfiguration.
+    /// Where kube-apiserver connects, as in the EncryptionConfiguration: `unix:///path/to.sock`, or `unix:///@name`
+    /// for an abstract socket, which has no mode and therefore needs `allowedPeers`.
     pub endpoint: Parsed<Endpoint>,
     /// Permissions of the socket, octal in quotes; `"0600"` if left out.
     #[serde(default)]
     pub socket_mode: Parsed<Mode>,
+    /// Number of the user that owns the socket, if it is not the one of this program; only root can give it away.
+    pub socket_owner: Option<Id>,
+    /// Number of the socket's group, if it is not the one of this program.
+    pub socket_group: Option<Id>,
+    /// Who is served; whoever else connects is refused. Without it, whom the mode lets connect.
+    #[serde(default)]
+    #[schemars(with = "PeersConfig")]
+    pub allowed_peers: Option<PeersConfig>,
+    /// Connections at a time; those beyond are refused. A kube-apiserver has one or two.
+    #[serde(default)]
+    pub max_connections: MaxConnections,
     /// Raised, on all nodes, to make a used write policy a new one or to force new data keys.
     #[serde(default)]
     pub epoch: u64,
@@ -216,7 +251,14 @@ impl Config {
         // The second one in the file is the doubled one.
         endpoints.sort_by_key(|endpoint| endpoint.line());
         at_most_once(path, "endpoint", endpoints.iter().map(|endpoint| (&***endpoint, endpoint.line())))?;
+        if let Some(admin) = &self.admin {
+            let owned = admin.socket_owner.or(admin.socket_group);
+            check_socket(path, &admin.endpoint, &admin.socket_mode, owned, admin.allowed_peers.as_ref())?;
+        }
         for provider in &self.providers {
+            let owned = provider.socket_owner.or(provider.socket_group);
+            let peers = provider.allowed_peers.as_ref();
+            check_socket(path, &provider.endpoint, &provider.socket_mode, owned, peers)?;
             let write = provider.root_keys.iter().map(|key| (&key.name, &key.file));
             let read = provider.read_keys.iter().map(|key| (&key.name, &key.file));
             let keys: Vec<_> = write.chain(read).collect();
@@ -247,6 +289,15 @@ impl ProviderConfig {
     /// The root keys that only read, in the file's order.
     pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
         self.read_keys.iter().map(|key| key.file.key(Selection::Latest)).collect()
+    }
+
+    /// Who may connect to its socket.
+    pub fn admission(&self) -> Admission {
+        Admission {
+            access: file_access(self.socket_mode.0, self.socket_owner, self.socket_group),
+            peers: self.allowed_peers.as_ref().map(PeersConfig::allowed),
+            max_connections: self.max_connections.0,
+        }
     }
 
     /// What people call its root keys: those that write, then those that only read.
@@ -282,6 +333,28 @@ impl ProviderConfig {
     }
 }
 
+impl AdminConfig {
+    /// Who may connect to it.
+    pub fn admission(&self) -> Admission {
+        Admission {
+            access: file_access(self.socket_mode.0, self.socket_owner, self.socket_group),
+            peers: self.allowed_peers.as_ref().map(PeersConfig::allowed),
+            ..Admission::default()
+        }
+    }
+}
+
+impl PeersConfig {
+    fn allowed(&self) -> AllowedPeers {
+        let numbers = |ids: &[Id]| ids.iter().map(|id| id.0).collect();
+        AllowedPeers { uids: numbers(&self.uids), gids: numbers(&self.gids) }
+    }
+}
+
+fn file_access(mode: Mode, owner: Option<Id>, group: Option<Id>) -> FileAccess {
+    FileAccess { mode, owner: owner.map(|id| id.0), group: group.map(|id| id.0) }
+}
+
 impl FileConfig {
     fn key(&self, selection: Selection) -> Box<dyn RootKey> {
         Box::new(FileKey::new(&self.path.0.0, self.id.0, selection))
@@ -299,6 +372,38 @@ impl From<VersionSelection> for Selection {
 
 fn default_state_directory() -> Parsed<AbsolutePath> {
     Parsed::unwritten(AbsolutePath("/var/lib/casemate-kms".into()))
+}
+
+/// What of a socket does not go together.
+fn check_socket(
+    path: &Path,
+    endpoint: &Parsed<Endpoint>,
+    mode: &Parsed<Mode>,
+    owned: Option<Id>,
+    peers: Option<&PeersConfig>,
+) -> Result<(), ConfigError> {
+    let unfit = |line, field, message: &str| {
+        Err(ConfigError::Unfit { path: path.to_owned(), line, field, message: message.to_owned() })
+    };
+    let written = mode.line() != 0;
+    match (endpoint.abstract_name(), peers) {
+        (_, Some(peers)) if peers.uids.is_empty() && peers.gids.is_empty() => unfit(
+            endpoint.line(),
+            "allowedPeers",
+            "names nobody, so nobody could connect; list uids or gids, or leave it out",
+        ),
+        (Some(_), None) => unfit(
+            endpoint.line(),
+            "endpoint",
+            "an abstract socket has no mode: everybody on the host could connect; list in allowedPeers who may",
+        ),
+        (Some(_), _) if written || owned.is_some() => unfit(
+            if written { mode.line() } else { endpoint.line() },
+            if written { "socketMode" } else { "endpoint" },
+            "an abstract socket is no file: leave out socketMode, socketOwner and socketGroup; allowedPeers decides",
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// A list may name each thing once.

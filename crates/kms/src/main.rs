@@ -8,6 +8,7 @@ use casemate_kms::check::check;
 use casemate_kms::cli::{Cli, Command, ConfigFile, LogForm, Output};
 use casemate_kms::config::{API_VERSION, Config};
 use casemate_kms::serve::serve;
+use casemate_kms::socket::PassedSockets;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +20,9 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve { config, accept_reuse, log } => {
             start_log(log);
-            with_config(&config, |config| run(config, accept_reuse))
+            // Before there are threads.
+            let passed = PassedSockets::from_environment();
+            with_config(&config, |config| run(config, accept_reuse, passed))
         }
         Command::Check { config, output } => with_config(&config, |config| report(config, output)),
         Command::Schema => {
@@ -45,7 +48,7 @@ fn with_config(file: &ConfigFile, then: impl FnOnce(&Config) -> ExitCode) -> Exi
     }
 }
 
-fn run(config: &Config, accept_reuse: Option<KeyId>) -> ExitCode {
+fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets) -> ExitCode {
     let served = runtime(|| async {
         let stop = CancellationToken::new();
         let (mut terminate, mut interrupt) =
@@ -56,7 +59,7 @@ fn run(config: &Config, accept_reuse: Option<KeyId>) -> ExitCode {
             tracing::info!("stopping: calls in flight are finished");
             asked.cancel();
         });
-        anyhow::Ok(serve(config, accept_reuse, stop).await?)
+        anyhow::Ok(serve(config, accept_reuse, passed, stop).await?)
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

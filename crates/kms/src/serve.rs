@@ -7,15 +7,13 @@ use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
-use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
 
 use crate::admin::Admin;
-use crate::config::{Config, ProviderConfig};
+use crate::config::{Config, Endpoint, ProviderConfig};
 use crate::grpc::Service;
 use crate::provider::{Observer, Provider, Settings, Store, StoreError};
-use crate::socket::{Socket, SocketError};
+use crate::socket::{Admission, PassedSockets, Socket, SocketError, TooFewDescriptors, make_room, transport};
 
 /// How long the first calls wait for the first look at root keys.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -26,6 +24,9 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
+    /// The limit of open files.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
     /// A socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -50,7 +51,7 @@ pub enum ServeError {
     },
 }
 
-/// Serves all providers of `config` until `stop`, then lets calls in flight finish.
+/// Serves all providers of `config`, on `passed` sockets where their name or endpoint is there, until `stop`; then lets calls in flight finish.
 ///
 /// # Errors
 /// If one can't be started. A root key that does not answer is no reason: the provider then refuses to write, says
@@ -58,25 +59,29 @@ pub enum ServeError {
 pub async fn serve(
     config: &Config,
     accept_reuse: Option<KeyId>,
+    mut passed: PassedSockets,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    make_room(config.providers.iter().map(|provider| u64::from(provider.max_connections.0)).sum())?;
     let admin_socket = match &config.admin {
-        Some(admin) => Some(Socket::bind(admin.endpoint.path(), admin.socket_mode.0).await?),
+        Some(admin) => Some(listen(&mut passed, "admin", &admin.endpoint, admin.admission()).await?),
         None => None,
     };
     let mut bound = Vec::new();
     for provider_config in &config.providers {
         // First, so that a second start changes nothing before it is refused. Who connects meanwhile waits.
-        let socket = Socket::bind(provider_config.endpoint.path(), provider_config.socket_mode.0).await?;
+        let (name, admission) = (provider_config.name.as_str(), provider_config.admission());
+        let socket = listen(&mut passed, name, &provider_config.endpoint, admission).await?;
         let provider = Arc::new(provider(config, provider_config)?);
         let observer = Observer::new(provider.clone(), accept_reuse.clone())?;
         bound.push((provider, observer, socket));
     }
+    passed.close_rest();
 
     if let Some(socket) = admin_socket {
         let admin = Admin::new(bound.iter().map(|(provider, ..)| provider.clone()));
         let stop = stop.clone();
-        tracing::info!(endpoint = %socket.path().display(), "the admin socket is open");
+        tracing::info!(endpoint = %socket.endpoint(), "the admin socket is open");
         tokio::spawn(async move {
             admin.serve(socket, stop.clone()).await;
             // Who looks from outside sees nothing any more; those who are served must not suffer from it.
@@ -99,11 +104,9 @@ pub async fn serve(
                 observer.run(observe_until).await;
             });
             let _ = timeout(FIRST_LOOK, first_look).await;
-            tracing::info!(provider = name, endpoint = %socket.path().display(), "serving");
-            let traffic = provider.traffic().clone();
-            let connections =
-                socket.serve(stop.clone()).map(move |accepted| accepted.map(|one| one.counted(&traffic)));
-            let server = Server::builder().add_service(Service::server(provider));
+            tracing::info!(provider = name, endpoint = %socket.endpoint(), "serving");
+            let connections = socket.serve(provider.traffic().clone(), stop.clone());
+            let server = transport().add_service(Service::server(provider));
             let stopped = stop.clone();
             let serving =
                 server.serve_with_incoming_shutdown(connections, async move { stopped.cancelled().await });
@@ -135,6 +138,19 @@ pub async fn serve(
         };
     }
     outcome
+}
+
+/// What a service manager has bound is taken as it is.
+async fn listen(
+    passed: &mut PassedSockets,
+    name: &str,
+    endpoint: &Endpoint,
+    admission: Admission,
+) -> Result<Socket, SocketError> {
+    match passed.take(name, endpoint) {
+        Some(listener) => Socket::passed(listener, endpoint, admission),
+        None => Socket::bind(endpoint, admission).await,
+    }
 }
 
 /// Waits for a task that panics; one that ends well is waited for forever.

@@ -1,33 +1,49 @@
-//! The unix socket: bound with its mode before anyone can connect, never stolen, bound again when its file goes.
+//! The sockets: who may connect, how many at a time, and what one connection may take.
+//!
+//! Map: `file` (bound with its mode before anyone can connect, never stolen, bound again when its file goes),
+//! `passed` (bound by a service manager), `peers` (who is let in), `connection` (time limits of one), `limits` (of the
+//! transport and of descriptors), [`authority`] (any `:authority`).
 
 pub mod authority;
+mod connection;
+mod file;
+mod limits;
+mod passed;
+mod peers;
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::Connected;
 
-use self::authority::AnyAuthority;
-use crate::config::Mode;
-use crate::provider::Told;
+use self::file::SocketFile;
+use self::peers::{Seldom, user_and_group};
+use crate::config::Endpoint;
 use crate::traffic::{Counted, Traffic};
 
+pub use self::connection::{Connection, PREFACE_WITHIN, Peer, TAKEN_WITHIN};
+pub use self::file::FileAccess;
+pub use self::limits::{
+    ALIVE_EVERY, ALIVE_WITHIN, CALL_WITHIN, MAX_STREAMS, TooFewDescriptors, make_room, transport,
+};
+pub use self::passed::PassedSockets;
+pub use self::peers::AllowedPeers;
+
+/// Connections of one provider, if its configuration does not say how many.
+pub const MAX_CONNECTIONS: u32 = 128;
 /// How often the socket's file is looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Accepted connections that wait for the server.
 const BACKLOG: usize = 64;
+/// Until the next try to accept, when the system has no descriptors left.
+const BREATH: Duration = Duration::from_millis(50);
 
 /// A socket that could not be bound.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +69,14 @@ pub enum SocketError {
         /// Which folder.
         folder: PathBuf,
     },
+    /// Everybody on the host, containers too, could connect.
+    #[error(
+        "{endpoint}: an abstract socket has no mode, so it is not served without a list of peers (allowedPeers)"
+    )]
+    NoPeers {
+        /// Which socket.
+        endpoint: Endpoint,
+    },
     /// The system refused.
     #[error("{}: can't be {action}: {source}", path.display())]
     System {
@@ -69,54 +93,114 @@ fn process(pid: Option<i32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-/// A bound socket that may be lost and bound again.
-#[derive(Debug)]
-pub struct Socket {
-    path: PathBuf,
-    mode: Mode,
-    listener: UnixListener,
-    /// Device and inode of the file that is ours.
-    identity: (u64, u64),
-    /// Why the file that was lost is not bound again yet, as it was logged.
-    lost: Option<String>,
-    /// Held as long as this process serves the path, so that two starts can't both find it free.
-    _turn: File,
+/// Who may connect, and how many at a time.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// Of a socket that is bound here as a file.
+    pub access: FileAccess,
+    /// Whoever else can connect is refused; without a list whoever can connect is served.
+    pub peers: Option<AllowedPeers>,
+    /// Those beyond are refused.
+    pub max_connections: u32,
 }
 
+impl Default for Admission {
+    fn default() -> Self {
+        Self { access: FileAccess::default(), peers: None, max_connections: MAX_CONNECTIONS }
+    }
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Socket {
+    endpoint: Endpoint,
+    listener: UnixListener,
+    /// Of one that is bound here as a file: it may be lost and bound again.
+    file: Option<SocketFile>,
+    admission: Admission,
+    log: Seldom,
+}
+
+/// Kinds of log lines that are no uid.
+const FULL: u64 = 1 << 32;
+const NOT_ACCEPTED: u64 = 1 << 33;
+const UNKNOWN_PEER: u64 = 1 << 34;
+
 impl Socket {
-    /// Binds `path`. A file left by a killed process is removed, once a connect shows that nobody listens.
+    /// Binds `endpoint`. A file left by a killed process is removed, once a connect shows that nobody listens.
     ///
     /// # Errors
     /// [`SocketError`].
-    pub async fn bind(path: &Path, mode: Mode) -> Result<Self, SocketError> {
-        let turn = take_turn(path)?;
-        let (listener, identity) = bind_at(path, mode).await?;
-        Ok(Self { path: path.to_owned(), mode, listener, identity, lost: None, _turn: turn })
+    pub async fn bind(endpoint: &Endpoint, admission: Admission) -> Result<Self, SocketError> {
+        let (listener, file) = match (endpoint.path(), endpoint.abstract_name()) {
+            (Some(path), _) => {
+                let (listener, file) = SocketFile::bind(path, admission.access).await?;
+                (listener, Some(file))
+            }
+            (None, Some(_)) if admission.peers.is_none() => {
+                return Err(SocketError::NoPeers { endpoint: endpoint.clone() });
+            }
+            (None, name) => (bind_abstract(name.unwrap_or_default())?, None),
+        };
+        Ok(Self { endpoint: endpoint.clone(), listener, file, admission, log: Seldom::default() })
     }
 
-    /// Where it is bound.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Takes a socket that somebody else has bound and removes; who can connect is theirs to say too.
+    ///
+    /// # Errors
+    /// [`SocketError::NoPeers`] of an abstract one, [`SocketError::System`].
+    pub fn passed(
+        listener: StdListener,
+        endpoint: &Endpoint,
+        admission: Admission,
+    ) -> Result<Self, SocketError> {
+        // The name of a passed one need not be the endpoint.
+        let is_abstract = listener.local_addr().is_ok_and(|address| address.as_abstract_name().is_some());
+        if is_abstract && admission.peers.is_none() {
+            return Err(SocketError::NoPeers { endpoint: endpoint.clone() });
+        }
+        let listener = listening(listener).map_err(|source| SocketError::System {
+            path: endpoint.as_path().to_owned(),
+            action: "taken over",
+            source,
+        })?;
+        Ok(Self { endpoint: endpoint.clone(), listener, file: None, admission, log: Seldom::default() })
     }
 
-    /// Accepts until `stop`, then removes the file if it is still this process's.
-    pub fn serve(self, stop: CancellationToken) -> ReceiverStream<io::Result<Connection>> {
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Accepts until `stop`, as many as are admitted, then removes the file if it is still this process's.
+    pub fn serve(
+        self,
+        traffic: Arc<Traffic>,
+        stop: CancellationToken,
+    ) -> ReceiverStream<io::Result<Connection>> {
         let (accepted, connections) = mpsc::channel(BACKLOG);
-        tokio::spawn(self.accept(accepted, |stream| Ok(Connection::new(stream)), stop));
+        let places = Arc::new(Semaphore::new(self.admission.max_connections as usize));
+        let (refused, counted) = (traffic.clone(), traffic);
+        let place = move |stream| {
+            let place = places.clone().try_acquire_owned().ok()?;
+            Some(Ok(Connection::new(stream, Counted::new(counted.clone()), place)))
+        };
+        tokio::spawn(self.accept(accepted, place, refused, stop));
         ReceiverStream::new(connections)
     }
 
-    /// The same for connections that speak something else than KMS v2.
+    /// The same for connections that speak something else than KMS v2; who receives them says how many.
     pub fn serve_plain(self, stop: CancellationToken) -> mpsc::Receiver<UnixStream> {
         let (accepted, connections) = mpsc::channel(1);
-        tokio::spawn(self.accept(accepted, |stream| stream, stop));
+        tokio::spawn(self.accept(accepted, Some, Arc::default(), stop));
         connections
     }
 
     async fn accept<C>(
         mut self,
         accepted: mpsc::Sender<C>,
-        connection: fn(UnixStream) -> C,
+        place: impl Fn(UnixStream) -> Option<C>,
+        traffic: Arc<Traffic>,
         stop: CancellationToken,
     ) {
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -125,211 +209,83 @@ impl Socket {
                 () = stop.cancelled() => break,
                 _ = look.tick() => self.bind_again_if_lost().await,
                 stream = self.listener.accept() => match stream {
-                    Ok((stream, _)) => {
-                        if accepted.send(connection(stream)).await.is_err() {
-                            break;
+                    Ok((stream, _)) if !self.allows(&stream) => traffic.connections().refuse_peer(),
+                    Ok((stream, _)) => match place(stream) {
+                        Some(connection) => {
+                            if accepted.send(connection).await.is_err() {
+                                break;
+                            }
                         }
-                    }
+                        None => {
+                            traffic.connections().refuse_excess();
+                            self.log_full();
+                        }
+                    },
                     Err(error) => {
                         // Out of descriptors, most likely: those who are served must not suffer from a busy loop.
-                        tracing::warn!(socket = %self.path.display(), %error, "a connection was not accepted");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        if let Some(more) = self.log.worth_a_line(NOT_ACCEPTED) {
+                            tracing::warn!(socket = %self.endpoint, %error, more, "a connection was not accepted");
+                        }
+                        tokio::time::sleep(BREATH).await;
                     }
                 },
             }
         }
     }
 
+    /// Whether the peer is on the list, if there is one. One that the system does not know is not.
+    fn allows(&mut self, stream: &UnixStream) -> bool {
+        let Some(peers) = &self.admission.peers else { return true };
+        let peer = user_and_group(stream);
+        let allowed = peer.is_some_and(|(uid, gid)| peers.allow(uid, gid));
+        if !allowed {
+            let (uid, gid) = peer.unzip();
+            if let Some(more) = self.log.worth_a_line(uid.map_or(UNKNOWN_PEER, u64::from)) {
+                tracing::warn!(
+                    socket = %self.endpoint, uid, gid, more,
+                    "a peer that is not in allowedPeers was refused; more of this user are counted for a minute"
+                );
+            }
+        }
+        allowed
+    }
+
+    fn log_full(&mut self) {
+        if let Some(more) = self.log.worth_a_line(FULL) {
+            tracing::warn!(
+                socket = %self.endpoint, max_connections = self.admission.max_connections, more,
+                "a connection was refused, all places are taken; more are counted for a minute"
+            );
+        }
+    }
+
     async fn bind_again_if_lost(&mut self) {
-        if identity(&self.path).ok() == Some(self.identity) {
-            return;
-        }
-        match bind_at(&self.path, self.mode).await {
-            Ok((listener, identity)) => {
-                tracing::warn!(socket = %self.path.display(), "the socket's file was gone; it is bound again");
-                (self.listener, self.identity, self.lost) = (listener, identity, None);
-            }
-            Err(error) => {
-                let why = Some(error.to_string());
-                if self.lost != why {
-                    tracing::error!(%error, "the socket's file is gone and can't be bound again yet");
-                    self.lost = why;
-                }
-            }
+        let Some(file) = &mut self.file else { return };
+        if let Some(listener) = file.bind_again_if_lost().await {
+            self.listener = listener;
         }
     }
 }
 
-impl Drop for Socket {
-    /// Before the lock is let go: nobody else can have bound the path.
-    fn drop(&mut self) {
-        if identity(&self.path).ok() == Some(self.identity) {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
+/// The system lets one at a time bind a name, and frees it when the process ends.
+fn bind_abstract(name: &str) -> Result<UnixListener, SocketError> {
+    let path = || PathBuf::from(format!("/@{name}"));
+    let system = |source| SocketError::System { path: path(), action: "bound", source };
+    let address = SocketAddr::from_abstract_name(name).map_err(system)?;
+    let listener = StdListener::bind_addr(&address).map_err(|source| match source.kind() {
+        ErrorKind::AddrInUse => SocketError::InUse { path: path(), pid: listener_at(&address) },
+        _ => system(source),
+    })?;
+    listening(listener).map_err(system)
 }
 
-/// One at a time may bind: the lock is the system's, so a killed process leaves none.
-fn take_turn(path: &Path) -> Result<File, SocketError> {
-    let lock = suffixed(path, ".lock");
-    let system = |source| SocketError::System { path: lock.clone(), action: "locked", source };
-    let file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&lock).map_err(
-        |source| match (source.kind(), path.parent()) {
-            (ErrorKind::NotFound, Some(folder)) => SocketError::NoFolder { folder: folder.to_owned() },
-            _ => system(source),
-        },
-    )?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(SocketError::InUse { path: path.to_owned(), pid: listener_of(path) })
-        }
-        Err(errno) => Err(system(errno.into())),
-    }
+fn listening(listener: StdListener) -> io::Result<UnixListener> {
+    listener.set_nonblocking(true)?;
+    UnixListener::from_std(listener)
 }
 
-/// Binds in a folder that only we can enter, gives the file its mode, and moves it to its place.
-async fn bind_at(path: &Path, mode: Mode) -> Result<(UnixListener, (u64, u64)), SocketError> {
-    let system = |action| move |source| SocketError::System { path: path.to_owned(), action, source };
-    remove_stale(path).await?;
-
-    let folder = suffixed(path, ".new");
-    let _ = fs::remove_dir_all(&folder);
-    fs::DirBuilder::new().mode(0o700).create(&folder).map_err(system("prepared"))?;
-    let aside = folder.join("s");
-    let bound = (|| {
-        let listener = UnixListener::bind(&aside).map_err(system("bound"))?;
-        fs::set_permissions(&aside, fs::Permissions::from_mode(mode.0)).map_err(system("given its mode"))?;
-        let identity = identity(&aside).map_err(system("looked at"))?;
-        match renameat_with(CWD, &aside, CWD, path, RenameFlags::NOREPLACE) {
-            Ok(()) => Ok((listener, identity)),
-            Err(rustix::io::Errno::EXIST) => Err(SocketError::InUse { path: path.to_owned(), pid: None }),
-            Err(errno) => Err(system("moved to its place")(errno.into())),
-        }
-    })();
-    let _ = fs::remove_dir_all(&folder);
-    bound
-}
-
-async fn remove_stale(path: &Path) -> Result<(), SocketError> {
-    let system = |action| move |source| SocketError::System { path: path.to_owned(), action, source };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(system("looked at")(source)),
-        Ok(found) if !std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
-            return Err(SocketError::NotASocket { path: path.to_owned() });
-        }
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path).await {
-        Ok(stream) => {
-            let pid = stream.peer_cred().ok().and_then(|cred| cred.pid());
-            Err(SocketError::InUse { path: path.to_owned(), pid })
-        }
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(system("removed"))?;
-            tracing::info!(socket = %path.display(), "removed the socket that an ended process left");
-            Ok(())
-        }
-        // A full backlog or no permission: somebody may be there.
-        Err(source) => Err(system("tried for a listener")(source)),
-    }
-}
-
-fn listener_of(path: &Path) -> Option<i32> {
-    let stream = std::os::unix::net::UnixStream::connect(path).ok()?;
+fn listener_at(address: &SocketAddr) -> Option<i32> {
+    let stream = StdStream::connect_addr(address).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     Some(peer.pid.as_raw_nonzero().get())
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let found = fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
-fn suffixed(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-/// One connection of kube-apiserver.
-#[derive(Debug)]
-pub struct Connection {
-    stream: AnyAuthority<UnixStream>,
-    peer: Peer,
-    _counted: Option<Counted>,
-}
-
-/// Who is at the other end, and what it was told.
-#[derive(Clone, Default)]
-pub struct Peer {
-    /// Its process id, if the system tells.
-    pub process: Option<i32>,
-    pub(crate) told: Arc<Told>,
-}
-
-impl Connection {
-    fn new(stream: UnixStream) -> Self {
-        let process = stream.peer_cred().ok().and_then(|cred| cred.pid());
-        let peer = Peer { process, told: Arc::default() };
-        Self { stream: AnyAuthority::new(stream), peer, _counted: None }
-    }
-
-    /// Counts among `traffic` as long as it lives.
-    #[must_use]
-    pub fn counted(mut self, traffic: &Arc<Traffic>) -> Self {
-        self._counted = Some(Counted::new(traffic.clone()));
-        self
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = Peer;
-
-    fn connect_info(&self) -> Peer {
-        self.peer.clone()
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
-impl std::fmt::Debug for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Peer").field("process", &self.process).finish_non_exhaustive()
-    }
 }

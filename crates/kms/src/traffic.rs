@@ -155,6 +155,8 @@ pub fn code_name(code: Code) -> &'static str {
 pub struct Connections {
     accepted: AtomicU64,
     open: AtomicU64,
+    refused_peers: AtomicU64,
+    refused_excess: AtomicU64,
 }
 
 impl Connections {
@@ -166,6 +168,24 @@ impl Connections {
     /// Open now.
     pub fn open(&self) -> u64 {
         self.open.load(Ordering::Relaxed)
+    }
+
+    /// Closed at once since the start, because the peer is not on the list.
+    pub fn refused_peers(&self) -> u64 {
+        self.refused_peers.load(Ordering::Relaxed)
+    }
+
+    /// Closed at once since the start, because all places were taken.
+    pub fn refused_excess(&self) -> u64 {
+        self.refused_excess.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refuse_peer(&self) {
+        self.refused_peers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refuse_excess(&self) {
+        self.refused_excess.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -36,6 +36,18 @@ pub enum ConfigError {
         /// What was found and what is accepted.
         message: String,
     },
+    /// A field that does not go with another one.
+    #[error("{}:{line}: {field}: {message}", path.display())]
+    Unfit {
+        /// Which file.
+        path: PathBuf,
+        /// Where it stands.
+        line: u64,
+        /// Which field.
+        field: &'static str,
+        /// What does not fit, and what is accepted.
+        message: String,
+    },
     /// Two of what there may be only one of.
     #[error("{}:{line}: {field}: {found:?} stands in line {first} already; each needs its own", path.display())]
     Twice {

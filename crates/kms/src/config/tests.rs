@@ -62,7 +62,7 @@ fn everything_that_can_be_configured_is_parsed() {
     let config = parse(WHOLE).unwrap();
     assert_eq!(config.cluster_id.as_str(), "prod-eu.1");
     let [first, second] = &config.providers[..] else { panic!("two providers") };
-    assert_eq!(first.endpoint.path(), Path::new("/run/casemate/kms.sock"));
+    assert_eq!(first.endpoint.path(), Some(Path::new("/run/casemate/kms.sock")));
     assert_eq!((first.socket_mode.0.0, first.epoch), (0o660, 3));
     assert_eq!(first.root_keys[0].version, VersionSelection::Latest);
     assert_eq!(first.root_keys[1].version, VersionSelection::Pinned(7));
@@ -78,6 +78,29 @@ fn everything_that_can_be_configured_is_parsed() {
     let recipients: Vec<_> = first.recipients().iter().map(ToString::to_string).collect();
     assert!(recipients[0].starts_with("age1urng") && recipients[1].starts_with("age14w2g"));
     assert!(second.recipients().is_empty());
+}
+
+#[test]
+fn who_may_connect_is_parsed() {
+    let text = WHOLE.replace(
+        "    epoch: 3",
+        "    socketOwner: 0\n    socketGroup: 4294967294\n    allowedPeers: {uids: [0, 5], gids: [7]}\n    maxConnections: 9",
+    );
+    let config = parse(&text).unwrap();
+    let admission = config.providers[0].admission();
+    let access = admission.access;
+    assert_eq!((access.mode.0, access.owner, access.group), (0o660, Some(0), Some(4_294_967_294)));
+    assert_eq!(admission.peers, Some(AllowedPeers { uids: vec![0, 5], gids: vec![7] }));
+    assert_eq!(admission.max_connections, 9);
+
+    let admission = config.providers[1].admission();
+    assert_eq!((admission.access.owner, admission.access.group, admission.peers), (None, None, None));
+    assert_eq!(admission.max_connections, 128);
+
+    let named = WHOLE.replace("unix:///run/casemate/other.sock", "unix:///@a/b@c\n    allowedPeers: {gids: [7]}");
+    let endpoint = &parse(&named).unwrap().providers[1].endpoint;
+    assert_eq!((endpoint.abstract_name(), endpoint.path()), (Some("a/b@c"), None));
+    assert_eq!(endpoint.to_string(), "unix:///@a/b@c");
 }
 
 #[test]
@@ -127,7 +150,23 @@ const BROKEN: &[(&str, &str, u64, &[&str])] = &[
     ("unix:///run/casemate/kms.sock", "/run/kms.sock", 7, &["endpoint:", "/run/kms.sock", "unix://"]),
     ("unix:///run/casemate/kms.sock", "tcp://127.0.0.1:1", 7, &["endpoint:", "tcp://127.0.0.1:1", "unix://"]),
     ("unix:///run/casemate/kms.sock", "unix:///run/casemate/", 7, &["endpoint:", "unix:///run/casemate/", "file"]),
-    ("unix:///run/casemate/kms.sock", "unix:///@kms", 7, &["endpoint:", "unix:///@kms", "abstract"]),
+    ("unix:///run/casemate/kms.sock", "unix:///@kms", 7, &["endpoint:", "abstract", "no mode", "allowedPeers"]),
+    ("unix:///run/casemate/kms.sock", "unix:///@", 7, &["endpoint:", "unix:///@", "1 to 107"]),
+    ("unix:///run/casemate/kms.sock", "unix://@kms", 7, &["endpoint:", "unix://@kms", "absolute"]),
+    ("    endpoint: unix:///run/casemate/kms.sock", "    allowedPeers: {uids: [0]}\n    endpoint: unix:///@kms", 9, &["socketMode:", "abstract", "no file"]),
+    ("    endpoint: unix:///run/casemate/kms.sock\n    socketMode: \"0660\"", "    allowedPeers: {uids: [0]}\n    socketGroup: 1\n    endpoint: unix:///@kms", 9, &["endpoint:", "abstract", "socketGroup"]),
+    // Peers
+    ("    epoch: 3", "    allowedPeers: {}", 7, &["allowedPeers:", "nobody", "uids or gids"]),
+    ("    epoch: 3", "    allowedPeers: {uids: []}", 7, &["allowedPeers:", "nobody", "uids or gids"]),
+    ("    epoch: 3", "    allowedPeers: {uids: [root]}", 9, &["allowedPeers:", "number of a user or group", "not its name"]),
+    ("    epoch: 3", "    allowedPeers: {gids: [-1]}", 9, &["allowedPeers:", "-1", "number of a user or group"]),
+    ("    epoch: 3", "    allowedPeers: {gids: [4294967295]}", 9, &["allowedPeers:", "4294967295", "number of a user or group"]),
+    ("    epoch: 3", "    allowedPeers: {users: [1]}", 9, &["users", "unknown field", "uids"]),
+    ("    epoch: 3", "    socketOwner: root", 9, &["socketOwner:", "number of a user or group", "not its name"]),
+    ("    epoch: 3", "    socketGroup: \"kube\"", 9, &["socketGroup:", "kube", "not its name"]),
+    ("    epoch: 3", "    maxConnections: 0", 9, &["maxConnections:", "`0`", "1 to 65536"]),
+    ("    epoch: 3", "    maxConnections: 65537", 9, &["maxConnections:", "65537", "1 to 65536"]),
+    ("    epoch: 3", "    maxConnections: many", 9, &["maxConnections:", "many", "1 to 65536"]),
     ("unix:///run/casemate/kms.sock", "unix:///run/casemate/a-very-long-name-of-a-folder-that-nobody-should-use-at-all/and-more/kms.sock", 7, &["endpoint:", "bytes", "80"]),
     // Modes
     ("\"0660\"", "\"0666\"", 8, &["socketMode:", "0666", "everybody", "0660"]),
@@ -321,6 +360,12 @@ fn the_schema_accepts_what_is_parsed_and_knows_every_field() {
         ("\"0660\"", "\"0000660\""),
         ("version: latest", "version: newest"),
         ("version: latest", "version: 0"),
+        ("epoch: 3", "maxConnections: 0"),
+        ("epoch: 3", "socketOwner: root"),
+        ("epoch: 3", "socketGroup: 4294967295"),
+        ("epoch: 3", "allowedPeers: {uids: [root]}"),
+        ("epoch: 3", "allowedPeers: {users: [0]}"),
+        ("unix:///run/casemate/kms.sock", "unix:///@"),
         ("age: age1urngnf", "age: AGE-SECRET-KEY-1nf"),
         ("clusterId: prod-eu.1\n", ""),
         ("          id: 0123456789abcdef0123456789abcdef\n", ""),

@@ -1,10 +1,14 @@
 //! What single fields hold: each parses once, with an error that says what is accepted.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
 use super::{API_VERSION, KIND};
 
@@ -29,7 +33,7 @@ macro_rules! constant {
         }
 
         impl JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
+            fn schema_name() -> Cow<'static, str> {
                 stringify!($name).into()
             }
 
@@ -76,16 +80,34 @@ impl FromStr for Name {
     }
 }
 
-/// A `unix://` endpoint with an absolute path.
+/// A `unix://` endpoint: an absolute path, or `@name` for an abstract socket.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 pub struct Endpoint(
-    #[schemars(regex(pattern = "^unix:///[^@].*[^/]$"))]
+    #[schemars(regex(pattern = "^unix:///(@.+|[^@].*[^/])$"))]
     String,
 );
 
 impl Endpoint {
-    /// The socket's path.
-    pub fn path(&self) -> &Path {
+    /// The socket's file, unless it is abstract.
+    pub fn path(&self) -> Option<&Path> {
+        self.abstract_name().is_none().then(|| self.as_path())
+    }
+
+    /// The name, if it is abstract.
+    pub fn abstract_name(&self) -> Option<&str> {
+        self.0.strip_prefix("/@")
+    }
+
+    /// What a socket at `address` is: the same or another.
+    pub fn is_at(&self, address: &SocketAddr) -> bool {
+        match self.abstract_name() {
+            Some(name) => address.as_abstract_name() == Some(name.as_bytes()),
+            None => address.as_pathname() == Some(self.as_path()),
+        }
+    }
+
+    /// For people: `/@name` if it is abstract.
+    pub(crate) fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
 }
@@ -96,13 +118,18 @@ impl FromStr for Endpoint {
     fn from_str(text: &str) -> Result<Self, String> {
         // sun_path of Linux has 108 bytes, one for the end, and the daemon binds in a folder beside it first.
         const LONGEST: usize = 80;
+        // The same, where the first byte says that it is abstract.
+        const LONGEST_NAME: usize = 107;
         let Some(path) = text.strip_prefix("unix://") else {
             return Err(format!("found {text:?}; an endpoint is unix:// and an absolute path"));
         };
-        if path.starts_with("/@") {
-            return Err(format!(
-                "found {text:?}; abstract sockets are not served yet, use unix:// and an absolute path"
-            ));
+        if let Some(name) = path.strip_prefix("/@") {
+            return match name.len() {
+                1..=LONGEST_NAME if !name.contains('\0') => Ok(Self(path.to_owned())),
+                _ => Err(format!(
+                    "found {text:?}; the name of an abstract socket, after unix:///@, has 1 to {LONGEST_NAME} bytes"
+                )),
+            };
         }
         if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
             return Err(format!("found {text:?}; an endpoint is unix:// and the absolute path of a file"));
@@ -146,7 +173,7 @@ impl FromStr for Mode {
 }
 
 impl JsonSchema for Mode {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         "Mode".into()
     }
 
@@ -159,6 +186,94 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04o}", self.0)
     }
+}
+
+/// The number of a user or group. Names are not accepted: what they mean is a matter of the host, and to look them up
+/// would load the host's code into this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id(pub u32);
+
+/// The highest; the number after it means "none" to the system.
+const HIGHEST_ID: u32 = u32::MAX - 1;
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        bounded(deserializer, 0, HIGHEST_ID, "the number of a user or group (`id` prints it), not its name")
+            .map(Self)
+    }
+}
+
+impl JsonSchema for Id {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Id".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"type": "integer", "minimum": 0, "maximum": HIGHEST_ID})
+    }
+}
+
+/// How many connections are served at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxConnections(pub u32);
+
+const MOST_CONNECTIONS: u32 = 65536;
+
+impl Default for MaxConnections {
+    fn default() -> Self {
+        Self(crate::socket::MAX_CONNECTIONS)
+    }
+}
+
+impl<'de> Deserialize<'de> for MaxConnections {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        bounded(deserializer, 1, MOST_CONNECTIONS, "a number of connections, from 1 to 65536").map(Self)
+    }
+}
+
+impl JsonSchema for MaxConnections {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "MaxConnections".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS})
+    }
+}
+
+fn bounded<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    least: u32,
+    most: u32,
+    expected: &'static str,
+) -> Result<u32, D::Error> {
+    struct Number {
+        least: u32,
+        most: u32,
+        expected: &'static str,
+    }
+
+    impl Visitor<'_> for Number {
+        type Value = u32;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.expected)
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
+            let found = u32::try_from(number).ok().filter(|found| (self.least..=self.most).contains(found));
+            found.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+        }
+    }
+    deserializer.deserialize_u64(Number { least, most, expected })
 }
 
 /// A moment.

@@ -10,16 +10,15 @@ use casemate_keys::{
     names, payload,
 };
 use casemate_keyservice::RootKey;
-use casemate_kms::config::Mode;
 use casemate_kms::grpc::Service;
 use casemate_kms::provider::{Error, Observer, Provider, Settings, Store, Told};
-use casemate_kms::socket::Socket;
+use casemate_kms::socket::{Admission, Socket, transport};
 use casemate_wire::kms_v2::DecryptRequest;
 use casemate_wire::kms_v2::key_management_service_client::KeyManagementServiceClient;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Channel, Endpoint};
 use zeroize::Zeroizing;
 
 use crate::double::RootKeyDouble;
@@ -188,13 +187,18 @@ pub(crate) struct Plugin {
 
 impl Plugin {
     pub(crate) async fn serve(settings: Settings) -> Self {
+        Self::serve_to(settings, Admission::default()).await
+    }
+
+    pub(crate) async fn serve_to(settings: Settings, admission: Admission) -> Self {
         let (node, folder) = (Node::start(settings).await, tempfile::tempdir().unwrap());
         let (socket, stop) = (folder.path().join("kms.sock"), CancellationToken::new());
-        let connections = Socket::bind(&socket, Mode::default()).await.unwrap().serve(stop.clone());
+        let bound = Socket::bind(&endpoint(&socket), admission).await.unwrap();
+        let connections = bound.serve(node.provider.traffic().clone(), stop.clone());
         let service = Service::server(node.provider.clone());
         let stopped = stop.clone();
         let server = tokio::spawn(async move {
-            let server = Server::builder().add_service(service);
+            let server = transport().add_service(service);
             let stopped = async move { stopped.cancelled().await };
             server.serve_with_incoming_shutdown(connections, stopped).await.unwrap();
         });
@@ -211,6 +215,10 @@ impl Plugin {
         self.server.await.unwrap();
         self.node
     }
+}
+
+pub(crate) fn endpoint(socket: &Path) -> casemate_kms::config::Endpoint {
+    format!("unix://{}", socket.display()).parse().unwrap()
 }
 
 pub(crate) async fn channel(socket: &Path) -> Result<Channel, tonic::transport::Error> {
