@@ -29,7 +29,7 @@ pub use kek::{Keyholder, WriteKek};
 pub use observer::{OBSERVE_EVERY, Observer};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
 pub use snapshot::{Snapshot, Wrong};
-pub use store::{Store, StoreError, StoredRecord};
+pub use store::{Store, StoreError};
 pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
 
 /// How long an Encrypt on the same connection keeps to the key id of a Status: kube-apiserver compares the

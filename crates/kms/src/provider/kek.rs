@@ -14,7 +14,7 @@ use casemate_recipients::Recipient;
 use zeroize::Zeroizing;
 
 use super::watch::Watch;
-use super::{MAX_KEK_AGE, OpenError, Opened, StoredRecord, WallClock, root_key};
+use super::{MAX_KEK_AGE, OpenError, Opened, WallClock, root_key};
 
 /// The longest that one call to a root key may take: below kube-apiserver's own 3 s.
 const CALL_DEADLINE: Duration = Duration::from_millis(2500);
@@ -60,9 +60,14 @@ impl WriteKek {
         &self.kek
     }
 
-    /// What a restart needs to write with it again.
-    pub(super) fn stored(&self) -> StoredRecord {
-        StoredRecord { annotation: self.annotation.clone(), tag: self.kek.record_tag(&self.digest) }
+    /// What a restart needs to write with it again: the record, and a tag where opening the record does not prove
+    /// every part of it.
+    pub(super) fn stored(&self) -> Vec<u8> {
+        let mut stored = self.annotation.clone();
+        if self.record.recovery_wraps().next().is_some() || self.record.origin_signature().is_some() {
+            stored.extend(self.kek.record_tag(&self.digest));
+        }
+        stored
     }
 
     pub(super) fn seal(&self, dek_source: &[u8]) -> Result<Vec<u8>, KekError> {
@@ -192,9 +197,9 @@ impl Keyholder {
     pub(super) async fn reopen(
         &self,
         policy: &WritePolicy,
-        stored: &StoredRecord,
+        stored: &[u8],
     ) -> Result<Option<WriteKek>, Failure> {
-        let Ok(record) = Record::decode(&stored.annotation) else { return Ok(None) };
+        let Some(record) = record_of(stored) else { return Ok(None) };
         let (core, now) = (record.core(), (self.clock)());
         let fits = core.policy == *policy
             && core.created <= now.saturating_add(CLOCK_SKEW)
@@ -219,7 +224,7 @@ impl Keyholder {
         }
         let reopened = found.map(|kek| WriteKek::new(Arc::new(kek), record));
         // Nobody here can open recovery wraps: a changed one would be found on the day it is needed.
-        if reopened.as_ref().is_some_and(|kek| kek.stored() != *stored) {
+        if reopened.as_ref().is_some_and(|kek| kek.stored() != stored) {
             tracing::warn!(
                 "the record of the last run was changed in the state directory; a new local KEK replaces it"
             );
@@ -256,6 +261,12 @@ impl Keyholder {
             Failure::new(Class::Refused, what, "add it under rootKeys or readKeys")
         })
     }
+}
+
+/// The record in what [`WriteKek::stored`] gave, if it is one. Only its local KEK can tell whether it was changed.
+pub(super) fn record_of(stored: &[u8]) -> Option<Record> {
+    let without_tag = stored.split_last_chunk::<{ size_of::<Digest>() }>().map(|(record, _)| record);
+    [Some(stored), without_tag].into_iter().flatten().find_map(|bytes| Record::decode(bytes).ok())
 }
 
 /// One wrap for each recipient of the policy, in its order.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_keys::{Fingerprint, KeyId, Record, Root, Suite, WritePolicy};
+use casemate_keys::{Fingerprint, KeyId, Root, Suite, WritePolicy};
 use casemate_keyservice::{Class, Failure, RootKey};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::kek::record_of;
 use super::snapshot::LEDGER_ENTRIES;
 use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong, root_key};
 
@@ -53,7 +54,7 @@ impl Observer {
         let resumable = provider
             .store
             .record()?
-            .and_then(|stored| Record::decode(&stored.annotation).ok())
+            .and_then(|stored| record_of(&stored))
             .map(|record| record.core().policy.clone())
             .filter(|policy| provider.is_of_configuration(policy));
         Ok(Self {

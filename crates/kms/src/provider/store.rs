@@ -12,7 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 const RECORD: &str = "record";
-const TAG_LEN: usize = size_of::<Digest>();
+/// With the tag that may stand behind a record.
+const MAX_STORED_LEN: usize = MAX_RECORD_LEN + size_of::<Digest>();
 const LEDGER: &str = "ledger";
 /// Some ten thousand rotations.
 const MAX_LEDGER_LEN: u64 = 1024 * 1024;
@@ -22,16 +23,6 @@ const MAX_LEDGER_LEN: u64 = 1024 * 1024;
 pub struct Store {
     folder: PathBuf,
     _turn: Arc<File>,
-}
-
-/// What the file `record` holds: a record's annotation value, and behind it the tag that authenticates it
-/// ([`casemate_keys::LocalKek::record_tag`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredRecord {
-    /// The encoded record.
-    pub annotation: Vec<u8>,
-    /// Who knows its local KEK can tell whether it is the one that was saved.
-    pub tag: Digest,
 }
 
 /// The state directory could not be used.
@@ -81,16 +72,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn record(&self) -> Result<Option<StoredRecord>, StoreError> {
-        match read(&self.folder.join(RECORD), (MAX_RECORD_LEN + TAG_LEN) as u64) {
+    pub fn record(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        match read(&self.folder.join(RECORD), MAX_STORED_LEN as u64) {
             Err(StoreError::System { path, source, .. }) if source.kind() == ErrorKind::InvalidData => {
                 tracing::warn!(path = %path.display(), problem = %source, "this is no record; a new one replaces it");
                 Ok(None)
             }
-            read => Ok(read?.and_then(|bytes| {
-                let (annotation, tag) = bytes.split_last_chunk()?;
-                Some(StoredRecord { annotation: annotation.to_vec(), tag: *tag })
-            })),
+            read => read,
         }
     }
 
@@ -98,8 +86,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; then the old one is still there.
-    pub fn save_record(&self, record: &StoredRecord) -> Result<(), StoreError> {
-        self.replace(RECORD, &[&record.annotation[..], &record.tag].concat())
+    pub fn save_record(&self, record: &[u8]) -> Result<(), StoreError> {
+        self.replace(RECORD, record)
     }
 
     /// The ledger of provider `name`, looked at beside the process that may be using it. Changes nothing.

@@ -1,7 +1,7 @@
 //! Recovery recipients: what is written can be recovered, and a changed record on disk is not written with.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use casemate_keys::names::sha256;
 use casemate_keys::origin::OriginPolicy;
@@ -31,14 +31,14 @@ impl Node {
     }
 
     fn key(&self) -> Arc<dyn RootKey> {
-        Arc::new(FileKey::new(&self.folder.path().join("key"), self.id, Selection::Latest))
+        Arc::new(FileKey::new(self.folder.path().join("key"), self.id, Selection::Latest))
     }
 
     fn store(&self) -> Store {
         Store::open(&self.folder.path().join("state"), "test").unwrap()
     }
 
-    fn record_file(&self) -> std::path::PathBuf {
+    fn record_file(&self) -> PathBuf {
         self.folder.path().join("state/test/record")
     }
 
@@ -148,30 +148,45 @@ async fn no_changed_bit_of_a_stored_record_is_written_with() {
     let (node, identity) = (Node::new(), Identity::generate());
     let provider = node.start(&[&identity], 0).await;
     let kek = seal(&provider).await.kek;
-    let (policy, stored) = (kek.record().core().policy.clone(), kek.stored());
-    assert_eq!(std::fs::read(node.record_file()).unwrap(), [&stored.annotation[..], &stored.tag].concat());
+    let (policy, stored, length) = (kek.record().core().policy.clone(), kek.stored(), kek.annotation().len());
+    assert_eq!(std::fs::read(node.record_file()).unwrap(), stored);
+    assert_eq!(stored.len(), length + 32);
 
-    let reopens =
-        async |stored: &StoredRecord| provider.keyholder.reopen(&policy, stored).await.unwrap().is_some();
-    assert!(reopens(&stored).await);
-    for bit in 0..stored.annotation.len() * 8 {
+    let reopens = async |stored: &[u8]| provider.keyholder.reopen(&policy, stored).await;
+    assert!(reopens(&stored).await.unwrap().is_some());
+    for bit in 0..stored.len() * 8 {
         let mut changed = stored.clone();
-        changed.annotation[bit / 8] ^= 1 << (bit % 8);
+        changed[bit / 8] ^= 1 << (bit % 8);
         // A damaged lineage may name a root key that can't be asked; that is no local KEK either.
-        let reopened = provider.keyholder.reopen(&policy, &changed).await;
-        assert!(!matches!(reopened, Ok(Some(_))), "bit {bit} of {}", stored.annotation.len() * 8);
+        assert!(!matches!(reopens(&changed).await, Ok(Some(_))), "bit {bit} of {}", stored.len() * 8);
     }
-    for bit in 0..256 {
-        let mut changed = stored.clone();
-        changed.tag[bit / 8] ^= 1 << (bit % 8);
-        assert!(!reopens(&changed).await, "bit {bit} of the tag");
-    }
+    assert!(reopens(&stored[..length]).await.unwrap().is_none(), "without its tag");
     // A whole recovery wrap of somebody else, in a record that opens like any other.
     let (wraps, other) =
         (kek.record().wraps().map(|(_, wrap)| wrap.to_vec()).collect(), Identity::generate());
     let theirs = other.recipient().wrap(&[7; 64]).unwrap();
-    let planted = Record::new(kek.record().core().clone(), wraps, vec![theirs], None).unwrap();
-    assert!(!reopens(&StoredRecord { annotation: planted.encode(), ..stored }).await);
+    let planted = Record::new(kek.record().core().clone(), wraps, vec![theirs], None).unwrap().encode();
+    assert!(reopens(&[&planted, &stored[length..]].concat()).await.unwrap().is_none());
+    assert!(reopens(&planted).await.unwrap().is_none());
+}
+
+/// Opening proves all of it: no tag is needed, and none is taken for part of it.
+#[tokio::test]
+async fn without_recovery_wraps_the_stored_record_is_the_record() {
+    let node = Node::new();
+    let provider = node.start(&[], 0).await;
+    let kek = seal(&provider).await.kek;
+    let (policy, stored) = (kek.record().core().policy.clone(), kek.annotation());
+    assert_eq!(std::fs::read(node.record_file()).unwrap(), stored);
+    for (bytes, reopened) in [(stored.to_vec(), true), ([stored, &[0; 32]].concat(), false)] {
+        assert_eq!(provider.keyholder.reopen(&policy, &bytes).await.unwrap().is_some(), reopened);
+    }
+    for bit in 0..stored.len() * 8 {
+        let mut changed = stored.to_vec();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        let reopened = provider.keyholder.reopen(&policy, &changed).await;
+        assert!(!matches!(reopened, Ok(Some(_))), "bit {bit} of {}", stored.len() * 8);
+    }
 }
 
 #[tokio::test]
@@ -180,27 +195,21 @@ async fn after_damage_on_disk_what_is_written_can_be_recovered() {
     let first = seal(&node.start(&[&identity], 0).await).await;
     let file = std::fs::read(node.record_file()).unwrap();
     let in_recovery_wrap = first.kek.annotation().len() - 5;
-    let damage: [&dyn Fn(&mut Vec<u8>); 4] = [
-        &|bytes| bytes[in_recovery_wrap] ^= 1,
-        &|bytes| bytes.truncate(bytes.len() - 32),
-        &|bytes| bytes.truncate(10),
-        &|bytes| *bytes.last_mut().unwrap() ^= 1,
-    ];
-    for change in damage {
+    let flipped = |at: usize| {
         let mut bytes = file.clone();
-        change(&mut bytes);
-        write(&node.record_file(), &bytes);
+        bytes[at] ^= 1;
+        bytes
+    };
+    let without_tag = file[..file.len() - 32].to_vec();
+    for damaged in [flipped(in_recovery_wrap), flipped(file.len() - 1), without_tag, file[..10].to_vec()] {
+        std::fs::write(node.record_file(), damaged).unwrap();
         let next = seal(&node.start(&[&identity], 0).await).await;
         assert_eq!(next.kek.key_id(), first.kek.key_id());
         assert_ne!(next.kek.annotation(), first.kek.annotation());
         assert_eq!(recover(&identity, &next).unwrap(), DEK_SOURCE);
     }
     // Undamaged, it goes on.
-    write(&node.record_file(), &file);
+    std::fs::write(node.record_file(), &file).unwrap();
     let next = seal(&node.start(&[&identity], 0).await).await;
     assert_eq!(next.kek.annotation(), first.kek.annotation());
-}
-
-fn write(path: &Path, bytes: &[u8]) {
-    std::fs::write(path, bytes).unwrap();
 }
