@@ -111,6 +111,12 @@ providers:
   - name: casemate
     endpoint: unix:///run/casemate-kms/kms.sock
     socketMode: \"0660\"
+    socketOwner: 0
+    socketGroup: 0
+    allowedPeers:
+      uids: [0]
+      gids: [0]
+    maxConnections: 128
     epoch: 1
     rootKeys:
       - name: main
@@ -135,7 +141,12 @@ providers:
 
 Names of providers and endpoints are used once in the file; names of keys, ids of keys, cluster ids, and names and
 recipients for recovery once in a provider. On all nodes of a cluster, `clusterId`, `epoch`, `rootKeys` with their
-`version`, `recoveryRecipients`, and the key files are the same: from them every node derives the same key id. `endpoint`, `socketMode` and `stateDirectory` may differ.";
+`version`, `recoveryRecipients`, and the key files are the same: from them every node derives the same key id.
+`endpoint`, `stateDirectory` and all that is said of sockets may differ.
+
+A socket that systemd has bound and passes on is taken instead of a new one, if its name (`FileDescriptorName=`) is the
+provider's, or `admin`, or if its path is the endpoint. Then mode, owner and group are those of the `.socket` unit;
+`allowedPeers` and `maxConnections` count as always.";
 
 const LEAST: &str = "{apiVersion: casemate.dev/v1alpha1, kind: KmsConfiguration, clusterId: a, providers: [{name: a, \
     endpoint: unix:///a, rootKeys: [{name: a, file: {path: /a, id: 00000000000000000000000000000000}}]}]}";
@@ -148,6 +159,7 @@ fn defaults() -> Vec<(&'static str, String)> {
     vec![
         ("stateDirectory", format!("`{}`", config.state_directory.display())),
         ("socketMode", format!("`\"{}\"`", provider.socket_mode.0)),
+        ("maxConnections", format!("`{}`", provider.max_connections.0)),
         ("epoch", format!("`{}`", provider.epoch)),
         ("version", "`latest`".to_owned()),
     ]
@@ -210,7 +222,11 @@ impl Fields<'_> {
                     (Some(least), None) => format!("a list of at least {least}"),
                     _ => "a list".to_owned(),
                 };
-                (format!("{items}, see below"), Some(("[]", self.resolve(&rule["items"]).clone())))
+                let item = self.resolve(&rule["items"]);
+                match self.accepted(item) {
+                    (_, Some(_)) => (format!("{items}, see below"), Some(("[]", item.clone()))),
+                    (each, None) => (format!("{items}, each {each}"), None),
+                }
             }
             "integer" => {
                 let least = limit("minimum").unwrap_or(0);
@@ -218,7 +234,7 @@ impl Fields<'_> {
                 (format!("a number from {least}{}", most.unwrap_or_default()), None)
             }
             "string" => {
-                let pattern = rule["pattern"].as_str().map(|pattern| format!(" `{pattern}`"));
+                let pattern = rule["pattern"].as_str().map(|pattern| format!(" `{}`", pattern.replace('|', "\\|")));
                 (format!("text{}", pattern.unwrap_or_default()), None)
             }
             other => panic!("a rule of type {other}: {rule}"),

@@ -97,7 +97,8 @@ fn who_may_connect_is_parsed() {
     assert_eq!((admission.access.owner, admission.access.group, admission.peers), (None, None, None));
     assert_eq!(admission.max_connections, 128);
 
-    let named = WHOLE.replace("unix:///run/casemate/other.sock", "unix:///@a/b@c\n    allowedPeers: {gids: [7]}");
+    let named =
+        WHOLE.replace("unix:///run/casemate/other.sock", "unix:///@a/b@c\n    allowedPeers: {gids: [7]}");
     let endpoint = &parse(&named).unwrap().providers[1].endpoint;
     assert_eq!((endpoint.abstract_name(), endpoint.path()), (Some("a/b@c"), None));
     assert_eq!(endpoint.to_string(), "unix:///@a/b@c");

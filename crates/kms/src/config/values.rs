@@ -273,7 +273,7 @@ fn bounded<'de, D: Deserializer<'de>>(
             found.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
         }
     }
-    deserializer.deserialize_u64(Number { least, most, expected })
+    deserializer.deserialize_any(Number { least, most, expected })
 }
 
 /// A moment.
