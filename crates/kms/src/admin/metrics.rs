@@ -154,6 +154,18 @@ pub const METRICS: &[Metric] = &[
         source: Source::Provider(|provider| one(Value::Whole(provider.traffic().connections().accepted()))),
     },
     Metric {
+        name: "casemate_kms_connections_refused",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["reason"],
+        help: "Connections to the KMS socket that were closed at once: peer (not in allowedPeers) or excess (maxConnections)",
+        source: Source::Provider(|provider| {
+            let connections = provider.traffic().connections();
+            let refused = [("peer", connections.refused_peers()), ("excess", connections.refused_excess())];
+            refused.map(|(reason, count)| (vec![reason.into()], Value::Whole(count))).into()
+        }),
+    },
+    Metric {
         name: "casemate_kms_kek_cache_lookups",
         kind: Kind::Counter,
         in_seconds: false,

@@ -254,6 +254,10 @@ pub struct Connections {
     pub open: u64,
     /// Accepted since the start.
     pub accepted: u64,
+    /// Closed at once since the start, because the peer is not in `allowedPeers`.
+    pub refused_peers: u64,
+    /// Closed at once since the start, because there were `maxConnections` already.
+    pub refused_excess: u64,
 }
 
 /// A key id as kube-apiserver's metrics and logs name it.
@@ -288,7 +292,7 @@ impl ProviderStatus {
             Standing::Refusing(why) => (None, Some(why.clone())),
         };
         let candidate = snapshot.candidate.as_ref();
-        let opened = provider.opened_counts();
+        let (opened, connections) = (provider.opened_counts(), provider.traffic().connections());
         Self {
             name: provider.name().into(),
             cluster_id: settings.cluster.to_string(),
@@ -323,8 +327,10 @@ impl ProviderStatus {
             },
             requests: requests(provider.traffic()),
             connections: Connections {
-                open: provider.traffic().connections().open(),
-                accepted: provider.traffic().connections().accepted(),
+                open: connections.open(),
+                accepted: connections.accepted(),
+                refused_peers: connections.refused_peers(),
+                refused_excess: connections.refused_excess(),
             },
         }
     }

@@ -1,8 +1,10 @@
 //! `casemate-kms` from outside: over its socket, as a process, against bad input and faults.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod admin;
 mod cache;
 mod check;
+mod confinement;
 mod double;
 mod flips;
 mod grpc;
