@@ -1,4 +1,5 @@
 //! `casemate kms`: any KMS v2 plugin, asked over its socket as kube-apiserver asks it.
+mod admin;
 mod client;
 mod files;
 mod probe;
@@ -26,9 +27,17 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// What the plugin says of itself: exit code 0 only if kube-apiserver would take it for healthy
-    Status(Target),
+    /// What the plugin says of itself: exit code 0 only if it is well
+    #[command(long_about = "What the plugin says of itself.\n\n\
+        With --socket any KMS v2 plugin is asked as kube-apiserver asks it: exit code 0 only if kube-apiserver would \
+        take it for healthy. With --admin a casemate-kms is asked at its admin socket (`admin` in its configuration): \
+        what the next write uses and since when, what else is readable, what is wrong and what to do; exit code 0 only \
+        if every provider writes.")]
+    Status(StatusArgs),
     /// Encrypt a few bytes, and write the reply as JSON
+    #[command(long_about = "Encrypt a few bytes, and write the reply as JSON.\n\n\
+        What kube-apiserver has encrypted is a key or a seed: 16, 24, 32 or more bytes; casemate-kms refuses other \
+        sizes. To try it: head -c 32 /dev/urandom | casemate kms encrypt --socket unix:///run/casemate-kms/kms.sock")]
     Encrypt(EncryptArgs),
     /// Decrypt what `encrypt` wrote
     Decrypt(DecryptArgs),
@@ -46,6 +55,22 @@ struct Target {
     /// The plugin's socket: unix:///path, or unix:///@name for an abstract one
     #[arg(long, value_name = "URL")]
     socket: Socket,
+
+    /// How long each call may take, such as 3s or 500ms
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = timeout)]
+    timeout: Duration,
+}
+
+/// What is asked for its status.
+#[derive(clap::Args)]
+struct StatusArgs {
+    /// The plugin's socket: unix:///path, or unix:///@name for an abstract one
+    #[arg(long, value_name = "URL", required_unless_present = "admin")]
+    socket: Option<Socket>,
+
+    /// The admin socket of a casemate-kms: all that it tells, of all its providers
+    #[arg(long, value_name = "URL", conflicts_with = "socket")]
+    admin: Option<Socket>,
 
     /// How long each call may take, such as 3s or 500ms
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = timeout)]
@@ -95,7 +120,16 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
     })?;
     runtime.block_on(async {
         match args.verb {
-            Verb::Status(target) => status(target, output).await,
+            Verb::Status(StatusArgs { admin: Some(admin), timeout, .. }) => {
+                admin::status(&admin, timeout, output).await
+            }
+            Verb::Status(StatusArgs { socket: Some(socket), timeout, .. }) => {
+                status(Target { socket, timeout }, output).await
+            }
+            // The parser lets no such command line through.
+            Verb::Status(StatusArgs { socket: None, admin: None, .. }) => {
+                Err(Failure::new(Exit::Usage, &"name the plugin with --socket or --admin"))
+            }
             Verb::Encrypt(args) => encrypt(args).await,
             Verb::Decrypt(args) => decrypt(args).await,
             Verb::Probe(target) => probe(target, output).await,

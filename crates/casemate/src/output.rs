@@ -92,6 +92,11 @@ impl Output {
         )
     }
 
+    /// Whether the answer is for programs.
+    pub(crate) fn is_json(&self) -> bool {
+        self.format == Format::Json
+    }
+
     /// Says on stderr what was done.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet {

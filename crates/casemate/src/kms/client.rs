@@ -85,12 +85,7 @@ pub(super) struct Plugin {
 impl Plugin {
     /// Connects once: a connection that breaks later is an answer, not a reason to try again.
     pub(super) async fn connect(socket: Socket, timeout: Duration) -> Result<Self, CallError> {
-        let connecting = UnixStream::connect(socket.address());
-        let stream = match tokio::time::timeout(timeout, connecting).await {
-            Ok(Ok(stream)) => Mutex::new(Some(TokioIo::new(stream))),
-            Ok(Err(source)) => return Err(connect_error(socket, source)),
-            Err(_) => return Err(CallError::Deadline { call: "connecting", socket, timeout }),
-        };
+        let stream = Mutex::new(Some(TokioIo::new(connect(&socket, timeout).await?)));
         // kube-apiserver's `:authority` since 1.32.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
             tower::service_fn(move |_| {
@@ -169,6 +164,15 @@ impl Plugin {
             Code::Unimplemented => CallError::Unimplemented { call, socket },
             code => CallError::Refused { call, socket, code, message: status.message().to_owned() },
         }
+    }
+}
+
+/// Connects, and says what is wrong if it can't.
+pub(super) async fn connect(socket: &Socket, timeout: Duration) -> Result<UnixStream, CallError> {
+    match tokio::time::timeout(timeout, UnixStream::connect(socket.address())).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(source)) => Err(connect_error(socket.clone(), source)),
+        Err(_) => Err(CallError::Deadline { call: "connecting", socket: socket.clone(), timeout }),
     }
 }
 

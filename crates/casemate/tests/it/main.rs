@@ -1,4 +1,5 @@
 //! Tests of the command line, and of the shape of the whole workspace.
+mod admin;
 mod docs;
 mod help;
 mod imports;

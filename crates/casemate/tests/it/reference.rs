@@ -107,6 +107,9 @@ apiVersion: casemate.dev/v1alpha1
 kind: KmsConfiguration
 clusterId: prod-east
 stateDirectory: /var/lib/casemate-kms
+admin:
+  endpoint: unix:///run/casemate-kms/admin.sock
+  socketMode: \"0600\"
 providers:
   - name: casemate
     endpoint: unix:///run/casemate-kms/kms.sock
@@ -234,7 +237,8 @@ impl Fields<'_> {
                 (format!("a number from {least}{}", most.unwrap_or_default()), None)
             }
             "string" => {
-                let pattern = rule["pattern"].as_str().map(|pattern| format!(" `{}`", pattern.replace('|', "\\|")));
+                let pattern =
+                    rule["pattern"].as_str().map(|pattern| format!(" `{}`", pattern.replace('|', "\\|")));
                 (format!("text{}", pattern.unwrap_or_default()), None)
             }
             other => panic!("a rule of type {other}: {rule}"),

@@ -1,0 +1,241 @@
+//! The admin socket of a `casemate-kms`, told to people.
+use std::time::Duration;
+
+use casemate_kms::admin::status::{
+    Candidate, Document, NextWrite, ProviderStatus, RootKeyStatus, WrappedUnder,
+};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode, header::HOST};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+use super::client::{CallError, connect};
+use super::socket::Socket;
+use crate::output::{Exit, Failure, Output};
+
+/// More than any number of providers says.
+const LONGEST: usize = 16 * 1024 * 1024;
+
+type Row = [String; 2];
+
+/// Why the answer is not told.
+#[derive(Debug, thiserror::Error)]
+enum AdminError {
+    #[error(
+        "what listens at {socket} is not the admin socket of a casemate-kms ({reason}): its address stands in the \
+         configuration, at admin.endpoint; a KMS socket is asked with --socket"
+    )]
+    Other { socket: Socket, reason: String },
+    #[error("{socket} is busy: others hold all its connections; try again in some seconds")]
+    Busy { socket: Socket },
+    #[error(
+        "{socket} gave no answer within {timeout:?}: the program hangs or the host is overloaded, see its log; \
+         --timeout gives it longer"
+    )]
+    Deadline { socket: Socket, timeout: Duration },
+    #[error(
+        "the answer of {socket} is not understood ({reason}): use a casemate of the same version as the casemate-kms, \
+         or --output json"
+    )]
+    Foreign { socket: Socket, reason: String },
+}
+
+impl From<AdminError> for Failure {
+    fn from(error: AdminError) -> Self {
+        Self::new(Exit::Unknown, &error)
+    }
+}
+
+/// Prints `/status`: for programs as it came, for people in their words.
+pub(super) async fn status(socket: &Socket, timeout: Duration, output: &Output) -> Result<Exit, Failure> {
+    let stream = connect(socket, timeout).await.map_err(|error| match error {
+        CallError::Deadline { .. } => AdminError::Deadline { socket: socket.clone(), timeout }.into(),
+        other => Failure::from(other),
+    })?;
+    let fetched = tokio::time::timeout(timeout, fetch(TokioIo::new(stream)));
+    let text = match fetched.await {
+        Ok(Ok((StatusCode::OK, text))) => text,
+        Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, _))) => {
+            return Err(AdminError::Busy { socket: socket.clone() }.into());
+        }
+        Ok(Ok((code, _))) => {
+            return Err(AdminError::Other { socket: socket.clone(), reason: code.to_string() }.into());
+        }
+        Ok(Err(reason)) => return Err(AdminError::Other { socket: socket.clone(), reason }.into()),
+        Err(_) => return Err(AdminError::Deadline { socket: socket.clone(), timeout }.into()),
+    };
+    let foreign =
+        |error: serde_json::Error| AdminError::Foreign { socket: socket.clone(), reason: error.to_string() };
+    let json: Value = serde_json::from_slice(&text).map_err(foreign)?;
+    // What people read is written from the fields that are known; a program may know more.
+    let known: Result<Document, _> = serde_json::from_value(json.clone());
+    let writes = |provider: &Value| provider["writing"] == Value::Bool(true);
+    let providers = json["providers"].as_array().filter(|providers| !providers.is_empty());
+    let Some(all_write) = providers.map(|providers| providers.iter().all(writes)) else {
+        return Err(AdminError::Other { socket: socket.clone(), reason: "no providers".into() }.into());
+    };
+    let rows = match known {
+        Ok(document) => rows(&document),
+        Err(_) if output.is_json() => Vec::new(),
+        Err(error) => return Err(foreign(error).into()),
+    };
+    output.answer(&json, rows)?;
+    Ok(if all_write { Exit::Yes } else { Exit::No })
+}
+
+async fn fetch(stream: TokioIo<tokio::net::UnixStream>) -> Result<(StatusCode, Bytes), String> {
+    let reason = |error: hyper::Error| error.to_string();
+    let (mut client, connection) = hyper::client::conn::http1::handshake(stream).await.map_err(reason)?;
+    let request = Request::get("/status").header(HOST, "localhost").body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| error.to_string())?;
+    let exchange = async {
+        let response = client.send_request(request).await.map_err(reason)?;
+        let code = response.status();
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        body.map(|body| (code, body.to_bytes())).map_err(|error| error.to_string())
+    };
+    // The connection ends when the exchange has.
+    let driven = async {
+        let _ = connection.await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        answer = exchange => answer,
+        () = driven => Err("the connection ended".into()),
+    }
+}
+
+fn rows(document: &Document) -> Vec<Row> {
+    document.providers.iter().flat_map(provider).collect()
+}
+
+fn provider(provider: &ProviderStatus) -> Vec<Row> {
+    let verdict = if provider.writing { "writes" } else { "does not write" };
+    let mut rows =
+        vec![row("provider", format!("{} (cluster {}): {verdict}", provider.name, provider.cluster_id))];
+    if let Some(next) = &provider.next_write {
+        rows.extend(next_write(next));
+    }
+    if let Some(candidate) = &provider.candidate {
+        rows.push(row("  to write soon", candidate_text(candidate)));
+    }
+    rows.extend(provider.root_keys.iter().map(root_key));
+    // What writes stands above.
+    for rule in &provider.readable.rules {
+        let least = rule.min_version.map_or("all versions".into(), |least| format!("versions from {least}"));
+        let algorithms = rule.algorithms.join(", ");
+        rows.push(row("  readable", format!("{} ({least}; {algorithms})", rule.root_key)));
+    }
+    for cluster in &provider.readable.clusters {
+        rows.push(row(
+            "  readable",
+            format!("data of cluster {} until {}", cluster.cluster_id, cluster.until),
+        ));
+    }
+    rows.extend(what_is_wrong(provider));
+    rows
+}
+
+fn next_write(next: &NextWrite) -> Vec<Row> {
+    let kek = &next.local_kek;
+    let since = next.since.as_ref().map_or(String::new(), |since| format!(", since {since}"));
+    let mut rows = vec![
+        row("  next write", format!("key id {}{since}", next.key_id)),
+        row("  key id hash", next.key_id_hash.clone()),
+        row(
+            "  local KEK",
+            format!("{}…, made {} ({} old)", start(&kek.id), kek.created, age(kek.age_seconds)),
+        ),
+    ];
+    rows.extend(next.roots.iter().map(|root| row("  wrapped under", wrapped_under(root))));
+    let recipients = next.recovery_recipients.iter();
+    rows.extend(recipients.map(|one| row("  recoverable by", format!("recipient with fingerprint {one}"))));
+    rows
+}
+
+fn candidate_text(candidate: &Candidate) -> String {
+    let progress = match (candidate.preparing, candidate.sightings) {
+        (true, _) => "its local KEK is being made",
+        (false, 0 | 1) => "seen once; it writes when it was seen twice",
+        (false, _) => "seen twice; its local KEK could not be made yet",
+    };
+    let roots: Vec<_> = candidate.roots.iter().map(wrapped_under).collect();
+    format!("key id {}, under {}: {progress}", candidate.key_id, roots.join(" and "))
+}
+
+fn root_key(key: &RootKeyStatus) -> Row {
+    let what_for = if key.r#use == "read" { "reads only" } else { "writes" };
+    let version = key.version.as_ref().map_or(String::new(), |root| format!(", {}", root.lineage));
+    let good = key.last_good.as_deref().unwrap_or("never");
+    let state = match (key.state.as_str(), &key.last_error) {
+        ("failing", Some(error)) => {
+            let since = key.failing_since.as_deref().unwrap_or(&error.time);
+            format!("failing since {since} ({}); last good {good}", error.class)
+        }
+        ("ok", Some(error)) => format!("ok at {good}; last error {} ({})", error.time, error.class),
+        ("ok", None) => format!("ok at {good}"),
+        (other, _) => other.to_owned(),
+    };
+    row("  root key", format!("{} ({what_for}{version}): {state}", key.name))
+}
+
+/// Each text once: it says what to do, too.
+fn what_is_wrong(provider: &ProviderStatus) -> Vec<Row> {
+    let mut texts: Vec<String> = provider.not_writing_because.iter().cloned().collect();
+    texts.extend(provider.trouble.iter().map(|trouble| trouble.message.clone()));
+    let failing = provider.root_keys.iter().filter(|key| key.state == "failing");
+    texts.extend(failing.filter_map(|key| Some(key.last_error.as_ref()?.message.clone())));
+    if !provider.ledger.saved {
+        texts.push(
+            "the ledger of active key ids could not be written; make room in the state directory or correct its \
+             permissions"
+                .into(),
+        );
+    }
+    let mut told: Vec<String> = Vec::new();
+    for text in texts {
+        if !told.iter().any(|earlier| earlier.contains(&text)) {
+            told.push(text);
+        }
+    }
+    told.into_iter().map(|text| row("  wrong", text)).collect()
+}
+
+fn wrapped_under(root: &WrappedUnder) -> String {
+    format!("{} ({})", root.lineage, root.algorithm)
+}
+
+/// Enough of an id to find it again.
+fn start(id: &str) -> &str {
+    id.char_indices().nth(16).map_or(id, |(end, _)| &id[..end])
+}
+
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} minutes", seconds / 60),
+        7_200..172_800 => format!("{} hours", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn row(name: &str, value: String) -> Row {
+    [name.to_owned(), value]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_in_the_unit_that_matters() {
+        let told = [0, 119, 120, 7_199, 7_200, 172_799, 172_800].map(age);
+        assert_eq!(told, ["0 s", "119 s", "2 minutes", "119 minutes", "2 hours", "47 hours", "2 days"]);
+    }
+
+    #[test]
+    fn the_start_of_an_id_is_cut_between_characters() {
+        assert_eq!((start("0123456789abcdef01"), start("ä"), start("")), ("0123456789abcdef", "ä", ""));
+    }
+}
