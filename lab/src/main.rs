@@ -1,21 +1,21 @@
-//! `casemate-lab`: the lab by hand. `casemate-lab help` says what it can.
+//! `casemate-lab`: the lab by hand, which `./dev lab` starts. `./dev lab help` says what it can.
 
 use std::{env, fs, io, process::ExitCode};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use casemate_lab::{Encryption, Lab, Tool, cache_dir, demo, python};
 
 const USAGE: &str = "\
-casemate-lab: real Kubernetes parts on this machine
+./dev lab: real Kubernetes parts on this machine
 
-  casemate-lab up [--apiservers N] [--encryption-config FILE]
+  ./dev lab up [--apiservers N] [--encryption-config FILE]
       Starts etcd and N (1) kube-apiservers, prints how to reach them, and runs until its standard
-      input ends, or Ctrl-C. All of it ends with it, however it ends.
-  casemate-lab demo [--once]
+      input ends, or Ctrl-C. All of it ends with it, however it ends. Each server has its own copy of FILE.
+  ./dev lab demo [--once]
       Tells the main job on them: encrypt, prove, rotate, migrate, prove. Stays up then, unless --once.
-  casemate-lab tools
-      Prints the path of each program that the lab starts, after building what is missing.
-  casemate-lab python
+  ./dev lab tools [--bench]
+      Prints the path of each program that the lab starts, or the benchmark, after building what is missing.
+  ./dev lab python
       Prints the path of a Python that has what the lab's programs import.
 ";
 
@@ -26,14 +26,21 @@ fn main() -> ExitCode {
         ["up", options @ ..] => up(options),
         ["demo"] => demo::run(false),
         ["demo", "--once"] => demo::run(true),
-        ["tools"] => tools(),
+        ["tools"] => tools(&Tool::LAB),
+        ["tools", "--bench"] => tools(&Tool::BENCH),
         ["python"] => python().map(|path| println!("{}", path.display())).map_err(Into::into),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
             Ok(())
         }
-        _ => {
-            eprint!("{USAGE}");
+        words => {
+            let wrong = match words {
+                [] => "say what to do".to_owned(),
+                ["demo", options @ ..] => format!("demo takes --once or nothing, not {:?}", options.join(" ")),
+                [word @ ("tools" | "python" | "help" | "--help" | "-h"), ..] => format!("{word} takes nothing more"),
+                [word, ..] => format!("there is no {word:?}"),
+            };
+            eprint!("casemate-lab: {wrong}\n\n{USAGE}");
             return ExitCode::from(2);
         }
     };
@@ -41,13 +48,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("casemate-lab: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
-fn tools() -> anyhow::Result<()> {
-    for tool in Tool::LAB {
+/// What is wrong with the command line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; `./dev lab help` says what it can")]
+struct Usage(String);
+
+fn tools(chosen: &[Tool]) -> anyhow::Result<()> {
+    for tool in chosen {
         println!("{tool}\t{}", tool.path()?.display());
     }
     println!("cache\t{}", cache_dir()?.display());
@@ -58,25 +70,30 @@ fn up(options: &[&str]) -> anyhow::Result<()> {
     let mut builder = Lab::builder("up");
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
-        let value =
-            rest.next().with_context(|| format!("{option} needs a value; see `casemate-lab help`"))?;
+        let value = rest.next().ok_or_else(|| Usage(format!("up: {option} needs a value")))?;
         builder = match *option {
-            "--apiservers" => builder.apiservers(
-                value.parse().with_context(|| format!("--apiservers {value}: a number is needed"))?,
-            ),
+            "--apiservers" => match value.parse() {
+                Ok(count @ 1..) => builder.apiservers(count),
+                _ => return Err(Usage(format!("up: --apiservers {value}: a number from 1 is needed")).into()),
+            },
             "--encryption-config" => builder.encryption(Encryption::Verbatim(
                 fs::read_to_string(value).with_context(|| format!("can't read {value}"))?,
             )),
-            _ => bail!("there is no option {option}; see `casemate-lab help`"),
+            _ => return Err(Usage(format!("up: there is no option {option}")).into()),
         };
     }
     let lab = builder.start()?;
     println!("folder\t{}", lab.dir().display());
     println!("etcd\t{}", lab.etcd().endpoint());
+    println!("\texport ETCDCTL_ENDPOINTS={}", lab.etcd().endpoint());
     for server in lab.apiservers() {
         println!("{}\t{}", server.name(), server.url());
         println!("\texport KUBECONFIG={}", server.kubeconfig().display());
+        println!("\tits EncryptionConfiguration: {} (this copy is the one to edit)", server.encryption_file().display());
     }
+    // Nothing of kubectl in the user's home.
+    println!("\texport KUBECACHEDIR={}", lab.dir().join("kubectl").display());
+    println!("etcdctl\t{}", Tool::Etcdctl.path()?.display());
     println!("kubectl\t{}", Tool::Kubectl.path()?.display());
     eprintln!("casemate-lab: running until standard input ends (Ctrl-D), or Ctrl-C");
     // No signal handler: the kernel ends the servers of a process that is killed.

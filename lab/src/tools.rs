@@ -35,6 +35,8 @@ pub enum Tool {
     KmsClient37,
     /// The API server of that older generation.
     KubeApiserver31,
+    /// What `casemate-kms` is measured against: a plugin of ours in Go, on `k8s.io/kms`.
+    KmsPeer,
 }
 
 /// A Go module of ours that names the commands to build, or is one, and pins all that they need.
@@ -85,6 +87,12 @@ const KMS_CLIENT_37: GoModule = GoModule {
     program: Some(KMS_CLIENT),
 };
 
+const KMS_PEER: GoModule = GoModule {
+    files: [include_str!("../../bench/peer/go.mod"), include_str!("../../bench/peer/go.sum")],
+    versioned: "k8s.io/kms",
+    program: Some(include_str!("../../bench/peer/main.go")),
+};
+
 impl GoModule {
     /// As in the `require` line, without the `v`.
     fn version(&self) -> &'static str {
@@ -104,6 +112,9 @@ impl Tool {
     /// What every lab needs, in the order in which it builds fastest. The others are for single tests.
     pub const LAB: [Tool; 4] = [Tool::Etcd, Tool::Etcdctl, Tool::KubeApiserver, Tool::Kubectl];
 
+    /// What `./dev bench plugin` needs.
+    pub const BENCH: [Tool; 3] = [Tool::KmsClient31, Tool::KmsClient37, Tool::KmsPeer];
+
     /// The program's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -114,6 +125,7 @@ impl Tool {
             Tool::Age => "age",
             Tool::KmsClient31 => "kms-client-31",
             Tool::KmsClient37 => "kms-client-37",
+            Tool::KmsPeer => "kms-peer",
         }
     }
 
@@ -159,7 +171,7 @@ impl Tool {
         let mut command = Command::new(program);
         command.args(match self {
             Tool::Age | Tool::Etcd | Tool::KubeApiserver | Tool::KubeApiserver31 => &["--version"][..],
-            Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 => &["version"],
+            Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => &["version"],
             Tool::Kubectl => &["version", "--client"],
         });
         process::run(&command, b"")
@@ -180,6 +192,7 @@ impl Tool {
             Tool::Age => &AGE,
             Tool::KmsClient31 => &KMS_CLIENT_31,
             Tool::KmsClient37 => &KMS_CLIENT_37,
+            Tool::KmsPeer => &KMS_PEER,
         }
     }
 
@@ -191,7 +204,7 @@ impl Tool {
             Tool::KubeApiserver | Tool::KubeApiserver31 => "k8s.io/kubernetes/cmd/kube-apiserver",
             Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Tool::Age => "filippo.io/age/cmd/age",
-            Tool::KmsClient31 | Tool::KmsClient37 => ".",
+            Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => ".",
         }
     }
 
@@ -203,7 +216,7 @@ impl Tool {
             Tool::KubeApiserver | Tool::KubeApiserver31 => "about five minutes on two idle cores",
             Tool::Kubectl => "one minute or two",
             Tool::Age => "some seconds",
-            Tool::KmsClient31 | Tool::KmsClient37 => "about half a minute",
+            Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => "about half a minute",
         }
     }
 }
@@ -220,8 +233,8 @@ mod tests {
 
     #[test]
     fn every_go_mod_says_the_version_and_names_the_command() {
-        let others = [Tool::Age, Tool::KmsClient31, Tool::KmsClient37, Tool::KubeApiserver31];
-        for tool in [&Tool::LAB[..], &others].concat() {
+        let others = [Tool::Age, Tool::KubeApiserver31];
+        for tool in [&Tool::LAB[..], &Tool::BENCH, &others].concat() {
             assert_eq!(tool.version().split('.').count(), 3, "{tool}");
             let [go_mod, _] = tool.module().files;
             let named = |line: &str| line.trim().trim_start_matches("tool ") == tool.package();

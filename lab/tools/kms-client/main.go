@@ -8,14 +8,19 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
+	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -30,6 +35,9 @@ const usage = `kms-client: a KMS v2 plugin called by kube-apiserver's own client
       N calls on one connection, C in flight, the methods of the mix in turn. What is decrypted was encrypted
       before the count begins, and each plaintext is compared. A call begins when one before it has come back: this
       is a closed loop, whose latencies leave out the wait that an open one would add. Ends with 1 if a call failed.
+  kms-client starts --endpoint unix:///PATH [--count N] -- PROGRAM [ARGUMENT...]
+      Starts a plugin N times, one after another, and takes the time from before it is a process until its first
+      Status says ok, this client's connecting included.
   kms-client version
       The version of k8s.io/apiserver that the client is from.
 `
@@ -84,11 +92,21 @@ type report struct {
 	PerSecond   float64              `json:"calls_per_s"`
 	Errors      map[string]failures  `json:"errors"`
 	Methods     map[string]latencies `json:"methods"`
+	// What a plugin adds to each DEK source: the sizes of one sample, if there was anything to decrypt.
+	Ciphertext  int `json:"ciphertext_bytes,omitempty"`
+	Annotations int `json:"annotation_bytes,omitempty"`
 }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == "version" {
 		fmt.Println(clientVersion())
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "starts" {
+		if err := starts(os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "kms-client: %v\n", err)
+			os.Exit(1)
+		}
 		return
 	}
 	if len(os.Args) < 2 || os.Args[1] != "calls" {
@@ -263,6 +281,12 @@ func (r *runner) report(outcomes []outcome, wall time.Duration) *report {
 		Errors:      map[string]failures{},
 		Methods:     map[string]latencies{},
 	}
+	if len(r.samples) > 0 {
+		result.Ciphertext = len(r.samples[0].encrypted.Ciphertext)
+		for _, value := range r.samples[0].encrypted.Annotations {
+			result.Annotations += len(value)
+		}
+	}
 	for i, o := range outcomes {
 		if o.err == nil {
 			took[r.method(i)] = append(took[r.method(i)], o.took)
@@ -307,6 +331,90 @@ func random(length int) []byte {
 		panic(err)
 	}
 	return b
+}
+
+func starts(args []string) error {
+	flags := flag.NewFlagSet("starts", flag.ExitOnError)
+	endpoint := flags.String("endpoint", "", "unix:///PATH")
+	count := flags.Int("count", 20, "how many starts")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	path, ok := strings.CutPrefix(*endpoint, "unix://")
+	if !ok || flags.NArg() == 0 || *count < 1 {
+		return fmt.Errorf("starts needs --endpoint unix:///PATH, a positive --count, and a program")
+	}
+	// The programs are told when this thread ends, which must be when we do.
+	runtime.LockOSThread()
+	took := make([]time.Duration, *count)
+	for i := range took {
+		var err error
+		if took[i], err = start(*endpoint, path, flags.Args()); err != nil {
+			return fmt.Errorf("start %d: %w", i+1, err)
+		}
+	}
+	slices.Sort(took)
+	out := json.NewEncoder(os.Stdout)
+	return out.Encode(map[string]any{
+		"count":  *count,
+		"p50_ms": microseconds(took[rank(*count, 50)]) / 1000,
+		"min_ms": microseconds(took[0]) / 1000,
+		"max_ms": microseconds(took[*count-1]) / 1000,
+	})
+}
+
+// One start of a program, which is ended again.
+func start(endpoint, path string, command []string) (time.Duration, error) {
+	const within = 10 * time.Second
+
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	program := exec.CommandContext(ctx, command[0], command[1:]...)
+	program.Stderr = os.Stderr
+	program.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := time.Now()
+	if err := program.Start(); err != nil {
+		return 0, err
+	}
+	err := answersAt(ctx, endpoint, path)
+	took := time.Since(started)
+	if err != nil {
+		_ = program.Process.Kill()
+	} else {
+		err = program.Process.Signal(syscall.SIGTERM)
+	}
+	return took, errors.Join(err, program.Wait())
+}
+
+func answersAt(ctx context.Context, endpoint, path string) error {
+	// A gRPC client that finds nobody rests for a second: it is made when somebody listens.
+	for {
+		connection, err := net.Dial("unix", path)
+		if err == nil {
+			connection.Close()
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nobody listens: %w", err)
+		case <-time.After(100 * time.Microsecond):
+		}
+	}
+	client, err := kmsv2.NewGRPCService(ctx, endpoint, "kms-client", 3*time.Second)
+	if err != nil {
+		return err
+	}
+	for {
+		answer, err := client.Status(ctx)
+		if err == nil && answer.Healthz == "ok" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("never ok: %v, %v", answer, err)
+		case <-time.After(100 * time.Microsecond):
+		}
+	}
 }
 
 func clientVersion() string {
