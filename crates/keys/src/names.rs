@@ -187,6 +187,11 @@ impl KeyId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The cluster whose data it names.
+    pub fn cluster_id(&self) -> &str {
+        self.0.split_once(':').map_or("", |(cluster, _)| cluster)
+    }
 }
 
 impl FromStr for KeyId {

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-use casemate_keys::{Epoch, Suite, WritePolicy};
+use casemate_keys::{Epoch, KeyId, Suite, WritePolicy};
 use casemate_keyservice::RootKey;
 use casemate_recipients::Recipient;
 use rustix::fs::{Access, access};
@@ -81,6 +81,15 @@ fn key_id(
     roots: Vec<casemate_keys::Root>,
 ) -> Result<String, String> {
     let cluster = config.cluster_id.0.clone();
+    let read_policy = provider.read_policy(&cluster);
+    for root in &roots {
+        read_policy.may_ask(root).map_err(|reason| {
+            format!(
+                "root key {} would write and {reason}; deliver the current key file, or correct minReadVersion",
+                root.lineage
+            )
+        })?;
+    }
     let recipients = provider.recipients().iter().map(Recipient::fingerprint).collect();
     let policy = WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, recipients, None)
         .map_err(|error| error.to_string())?;
@@ -91,6 +100,19 @@ fn key_id(
         return Err(format!(
             "{key_id} was active on this node before another one and will not write again by itself: an older key \
              file or configuration was put back; deliver the current key file"
+        ));
+    }
+    let foreign = |last: &&KeyId| {
+        last.cluster_id() != config.cluster_id.as_str()
+            && !provider.also_accept.iter().any(|other| other.cluster_id.as_str() == last.cluster_id())
+    };
+    if let Some(last) = ledger.last().filter(foreign) {
+        return Err(format!(
+            "this node wrote as cluster {} before, and clusterId is {}: all that was written then would be refused; \
+             correct clusterId, or list {} under alsoAccept with an end date",
+            last.cluster_id(),
+            config.cluster_id.0,
+            last.cluster_id(),
         ));
     }
     let lost = damage

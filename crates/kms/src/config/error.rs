@@ -87,11 +87,67 @@ impl ConfigError {
             .and_then(field_of_line);
         let message = error.without_snippet().to_string();
         // The library repeats the place at the end of its message.
-        let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
+        let message = message.split(" at line ").next().unwrap_or(&message);
+        let message = plain(message, text, line);
         // The place of what is missing is the end of what is there: another field.
         let field = field.filter(|_| !message.starts_with("missing field"));
         Self::Malformed { path: path.to_owned(), line, column, field, message }
     }
+}
+
+/// The library's message in words of the configuration.
+fn plain(message: &str, text: &str, line: u64) -> String {
+    let found = || {
+        let line =
+            text.lines().nth(usize::try_from(line).unwrap_or(usize::MAX).saturating_sub(1)).unwrap_or("");
+        line.split_once(':').map_or("", |(_, value)| value).trim().chars().take(80).collect::<String>()
+    };
+    if text.trim().is_empty() {
+        return "the file is empty; docs/reference/kms-config.md has an example".into();
+    }
+    if let Some(tabbed) = text.lines().position(|line| line.trim_start_matches(' ').starts_with('\t')) {
+        return format!("line {} is indented with a tab; YAML is indented with spaces", tabbed + 1);
+    }
+    if let Some(rest) = message.strip_prefix("duplicate mapping key: ") {
+        let name = rest.split(',').next().unwrap_or(rest);
+        return format!("{name} is there twice; keep one");
+    }
+    if message.starts_with("invalid u64") || message.starts_with("invalid u32") {
+        return format!("found {:?}; a whole number from 0 is accepted", found());
+    }
+    if message.contains("expected sequence start") {
+        return "a list is expected here: begin each item with `- `".into();
+    }
+    if message.contains("expected mapping start") {
+        return "fields are expected here, each as `name: value` on a line of its own".into();
+    }
+    if let Some(name) = message.strip_prefix("missing field ").map(|name| name.trim_matches('`')) {
+        if let Some(shallow) = less_deep_than_its_item(text, name) {
+            return format!(
+                "missing field `{name}`; line {shallow} has one that is indented less than the fields of its item: \
+                 it must stand as deep as they do",
+            );
+        }
+    }
+    message.to_owned()
+}
+
+/// The line, from 1, of a field that stands less deep than the first field of the list item above it: what comes
+/// of pasting at the start of a line.
+fn less_deep_than_its_item(text: &str, name: &str) -> Option<usize> {
+    let depth = |line: &str| line.len() - line.trim_start_matches([' ', '-']).len();
+    let mut item = None;
+    for (index, line) in text.lines().enumerate() {
+        if field_of_line(line).is_some_and(|field| field == name)
+            && item.is_some_and(|item| depth(line) < item)
+        {
+            return Some(index + 1);
+        }
+        if line.trim_start().starts_with("- ") {
+            item = Some(item.map_or(depth(line), |item: usize| item.min(depth(line))));
+        }
+    }
+    None
 }
 
 /// `endpoint` of `  - endpoint: unix://…`.

@@ -51,6 +51,16 @@ impl Observer {
                 "the ledger of active key ids is damaged; these lines are left out, the file is kept as ledger.damaged"
             );
         }
+        if let Some(last) =
+            ledger.last().filter(|last| last.cluster_id() != provider.settings.cluster.as_str())
+        {
+            tracing::warn!(
+                provider = %provider.name(),
+                "this node wrote as cluster {} before, the configuration says {}: what was written then is refused \
+                 unless alsoAccept lists that cluster",
+                last.cluster_id(), provider.settings.cluster,
+            );
+        }
         let resumable = provider
             .store
             .record()?
@@ -244,6 +254,13 @@ impl Provider {
     async fn observe(&self) -> Result<WritePolicy, Failure> {
         let versions = self.versions_of(&self.settings.write_keys).await;
         let roots = versions.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // What could not be read back must not be written.
+        for root in &roots {
+            self.settings.read_policy.may_ask(root).map_err(|reason| {
+                let what = format!("root key {} should write and {reason}", root.lineage);
+                Failure::new(Class::Refused, what, "deliver the current key file, or correct minReadVersion")
+            })?;
+        }
         let (cluster, epoch) = (self.settings.cluster.clone(), self.settings.epoch);
         WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), None).map_err(|error| {
             Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
 use jiff::Timestamp;
 
-use crate::process::{Host, deliver, set_mode};
+use crate::node::connect;
+use crate::process::{Host, deliver, encrypt, opens, refusal, set_mode, until};
 
 fn check(host: &Host) -> (Option<i32>, String) {
     let output = host.run(&["check"]);
@@ -49,7 +50,7 @@ const BROKEN: &[Broken] = &[
             let whole = fs::read(host.key()).unwrap();
             fs::write(host.key(), &whole[..whole.len() - 10]).unwrap();
         },
-        &["truncated", "deliver"],
+        &["cut off", "deliver"],
     ),
     (
         "a changed one",
@@ -101,6 +102,11 @@ const BROKEN: &[Broken] = &[
         &["endpoint", "absent", "make it"],
     ),
     (
+        "a version that may not be read back",
+        |host| unreadable_version(host),
+        &["key id", "below the configured minReadVersion 2", "deliver the current key file"],
+    ),
+    (
         "a file in the socket's place",
         |host| fs::write(host.socket(), "x").unwrap(),
         &["endpoint", "kms.sock", "move it away"],
@@ -122,6 +128,48 @@ fn every_broken_thing_exits_1_and_is_told() {
         }
         assert_eq!(all_files(&host), before, "{what}");
     }
+}
+
+fn unreadable_version(host: &Host) {
+    let text = fs::read_to_string(host.config()).unwrap();
+    let text = text.replace("        file: {path", "        minReadVersion: 2\n        file: {path");
+    fs::write(host.config(), text).unwrap();
+}
+
+#[tokio::test]
+async fn what_may_not_be_read_back_is_not_written() {
+    let host = Host::new();
+    unreadable_version(&host);
+    let mut daemon = host.serve();
+    until("it serves", async || connect(&host.socket()).await.is_ok()).await;
+    let status = refusal(&mut connect(&host.socket()).await.unwrap()).await;
+    assert!(status.message().contains("below the configured minReadVersion 2"), "{status}");
+    // It heals with the version that may.
+    host.rotate();
+    let mut client = daemon.healthy().await;
+    let stored = encrypt(&mut client, &[7; 32]).await.unwrap();
+    opens(&mut client, &stored, &[7; 32]).await;
+}
+
+#[tokio::test]
+async fn another_cluster_id_on_a_node_that_wrote_is_told() {
+    let host = Host::new();
+    host.serve().healthy().await;
+    let text = fs::read_to_string(host.config()).unwrap();
+    fs::write(host.config(), text.replace("clusterId: prod", "clusterId: prdo")).unwrap();
+    let (code, told) = check(&host);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("FAIL") && told.contains("wrote as cluster prod before"), "{told}");
+    let mut daemon = host.serve();
+    daemon.healthy().await;
+    let log = daemon.kill();
+    assert!(log.contains("WARN") && log.contains("wrote as cluster prod before"), "{log}");
+
+    let moving = "    alsoAccept:\n      - {clusterId: prod, until: 2099-01-01T00:00:00Z}\n    rootKeys:";
+    let text = text.replace("clusterId: prod", "clusterId: prdo").replace("    rootKeys:", moving);
+    fs::write(host.config(), text).unwrap();
+    let (code, told) = check(&host);
+    assert_eq!(code, Some(0), "{told}");
 }
 
 #[tokio::test]
