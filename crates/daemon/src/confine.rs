@@ -10,6 +10,7 @@ mod folders;
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
@@ -113,6 +114,11 @@ impl Enforced {
         ]
     }
 
+    /// Declared folders that are not there: if they are made later, this process can't use them.
+    pub fn absent(&self) -> &[PathBuf] {
+        &self.files.absent
+    }
+
     /// Writes a line about each layer to the log.
     pub fn log(&self) {
         for Layer { subject, whole, detail } in self.layers() {
@@ -122,7 +128,7 @@ impl Enforced {
                 tracing::warn!("confined in part, {subject}: {detail}");
             }
         }
-        for folder in &self.files.absent {
+        for folder in self.absent() {
             tracing::warn!(
                 folder = %folder.display(),
                 "this folder is not there; if it is made later, it can't be used before a restart"

@@ -5,7 +5,6 @@
 //! it with [`Attempt::outcome`]. Nothing that succeeds does harm.
 
 use std::env;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -180,7 +179,8 @@ impl Prepared {
     fn try_it(self) -> io::Result<()> {
         let other_program = || -> io::Result<Command> {
             let mut command = Command::new(env::current_exe()?);
-            command.arg("version").stdout(Stdio::null());
+            // With what is open already: to open anything else would fail for another reason.
+            command.arg("version").stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
             Ok(command)
         };
         match self {
@@ -201,7 +201,7 @@ impl Prepared {
             }
             Self::Ready(Attempt::Read) => File::open("/etc/passwd").map(drop),
             Self::Ready(Attempt::Write) => {
-                let file = env::temp_dir().join(AsRef::<OsStr>::as_ref(&format!("casemate-probe-{}", id())));
+                let file = env::temp_dir().join(format!("casemate-probe-{}", id()));
                 File::create_new(&file)?.write_all(b"confinement did not hold\n")?;
                 fs::remove_file(file)
             }

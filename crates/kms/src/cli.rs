@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use casemate_daemon::probe::Attempt;
 use casemate_keys::KeyId;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -40,6 +41,18 @@ pub enum Command {
         #[arg(long, value_enum, default_value_t)]
         output: Output,
     },
+    /// Try from inside what confinement must refuse on this kernel; 0 if all of it is refused
+    Probe {
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigFile,
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+        /// Only this one, in this process: how the others are made
+        #[arg(long, value_name = "WHAT", hide = true, value_parser = attempt)]
+        attempt: Option<Attempt>,
+    },
     /// Print the JSON Schema of the configuration
     Schema,
     /// Print version and formats
@@ -52,6 +65,13 @@ pub struct ConfigFile {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/casemate-kms/config.yaml")]
     pub config: PathBuf,
+    /// Keep all that the process may do: open any file, start programs, use the network. For finding faults
+    #[arg(long)]
+    pub no_confinement: bool,
+}
+
+fn attempt(word: &str) -> Result<Attempt, String> {
+    Attempt::of(word).ok_or_else(|| "there is no such attempt".into())
 }
 
 /// How log lines look.
@@ -62,6 +82,15 @@ pub enum LogForm {
     Text,
     /// For programs
     Json,
+}
+
+impl From<LogForm> for casemate_daemon::log::Form {
+    fn from(form: LogForm) -> Self {
+        match form {
+            LogForm::Json => Self::Json,
+            LogForm::Text => Self::Text,
+        }
+    }
 }
 
 /// Form of an answer.

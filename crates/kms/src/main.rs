@@ -1,11 +1,16 @@
-//! `casemate-kms`: serve, check, version, schema.
+//! `casemate-kms`: serve, check, probe, version, schema.
 
+mod confined;
+
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use casemate_daemon::confine::{ConfineError, Enforced};
+use casemate_daemon::{log, notify};
 use casemate_keys::KeyId;
 use casemate_kms::check::check;
-use casemate_kms::cli::{Cli, Command, ConfigFile, LogForm, Output};
+use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
 use casemate_kms::config::{API_VERSION, Config};
 use casemate_kms::serve::serve;
 use casemate_kms::socket::PassedSockets;
@@ -19,12 +24,24 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve { config, accept_reuse, log } => {
-            start_log(log);
+            log::start(log.into());
             // Before there are threads.
             let passed = PassedSockets::from_environment();
-            with_config(&config, |config| run(config, accept_reuse, passed))
+            with_config(&config, |parsed| match confine(parsed, &config) {
+                Ok(workers) => run(parsed, accept_reuse, passed, workers),
+                Err(error) => {
+                    tracing::error!("{error}; --no-confinement starts without");
+                    ExitCode::FAILURE
+                }
+            })
         }
-        Command::Check { config, output } => with_config(&config, |config| report(config, output)),
+        Command::Check { config, output } => {
+            with_config(&config, |parsed| report(parsed, confined::apply(parsed, &config), output))
+        }
+        Command::Probe { config, output, attempt: None } => confined::probe(&config, output),
+        Command::Probe { config, attempt: Some(attempt), .. } => {
+            with_config(&config, |parsed| confined::attempt(attempt, parsed, &config))
+        }
         Command::Schema => {
             println!("{:#}", Config::schema().as_value());
             ExitCode::SUCCESS
@@ -48,8 +65,21 @@ fn with_config(file: &ConfigFile, then: impl FnOnce(&Config) -> ExitCode) -> Exi
     }
 }
 
-fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets) -> ExitCode {
-    let served = runtime(|| async {
+/// While there is one thread. Gives how many processors there are: a confined process can't read all about it.
+fn confine(config: &Config, file: &ConfigFile) -> Result<usize, ConfineError> {
+    let workers = available_workers();
+    confined::make_state_directory(config);
+    match confined::apply(config, file)? {
+        Some(enforced) => enforced.log(),
+        None => tracing::warn!(
+            "not confined, as --no-confinement says: whoever breaks in can do all that this user can"
+        ),
+    }
+    Ok(workers)
+}
+
+fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets, workers: usize) -> ExitCode {
+    let served = runtime(workers, || async {
         let stop = CancellationToken::new();
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -57,8 +87,12 @@ fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets) -> E
         tokio::spawn(async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             tracing::info!("stopping: calls in flight are finished");
+            notify::stopping();
             asked.cancel();
         });
+        if let Some(period) = notify::alive_every() {
+            tokio::spawn(keep_alive(period));
+        }
         anyhow::Ok(serve(config, accept_reuse, passed, stop).await?)
     });
     match served {
@@ -70,8 +104,24 @@ fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets) -> E
     }
 }
 
-fn report(config: &Config, output: Output) -> ExitCode {
-    let findings = match runtime(|| async { anyhow::Ok(check(config).await) }) {
+/// Tells that the runtime turns: that a new task gets its turn, not only this one.
+async fn keep_alive(period: Duration) {
+    let mut ticks = tokio::time::interval(period);
+    loop {
+        ticks.tick().await;
+        if tokio::spawn(async {}).await.is_ok() {
+            notify::alive();
+        }
+    }
+}
+
+fn report(config: &Config, confined: Result<Option<Enforced>, ConfineError>, output: Output) -> ExitCode {
+    let looked = confined.map_err(anyhow::Error::from).and_then(|enforced| {
+        let mut findings = confined::findings(enforced.as_ref(), config);
+        findings.extend(runtime(1, || async { anyhow::Ok(check(config).await) })?);
+        Ok(findings)
+    });
+    let findings = match looked {
         Ok(findings) => findings,
         Err(error) => {
             eprintln!("casemate-kms: {error}");
@@ -90,21 +140,17 @@ fn report(config: &Config, output: Output) -> ExitCode {
     if findings.iter().all(|finding| finding.good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn runtime<T, F: Future<Output = anyhow::Result<T>>>(work: impl FnOnce() -> F) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+fn available_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+fn runtime<T, F: Future<Output = anyhow::Result<T>>>(
+    workers: usize,
+    work: impl FnOnce() -> F,
+) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
     let done = runtime.block_on(work());
     // A read that hangs in the system must not keep the process: everything that is written is replaced whole.
     runtime.shutdown_timeout(LAST_WRITES);
     done
-}
-
-fn start_log(form: LogForm) {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("CASEMATE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    match form {
-        LogForm::Text => log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogForm::Json => log.json().init(),
-    }
 }

@@ -1,8 +1,10 @@
 //! From configuration to serving, and to an orderly end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+use casemate_daemon::notify;
 use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -91,9 +93,10 @@ pub async fn serve(
         });
     }
 
+    let starting = Arc::new(AtomicUsize::new(bound.len()));
     let mut servers = JoinSet::new();
     for (provider, mut observer, socket) in bound {
-        let (name, stop) = (provider.name().to_owned(), stop.clone());
+        let (name, stop, starting) = (provider.name().to_owned(), stop.clone(), starting.clone());
         servers.spawn(async move {
             // So that the first Status finds an answer; but Status never waits for a key service that is slow.
             let (looked, first_look) = oneshot::channel();
@@ -105,6 +108,9 @@ pub async fn serve(
             });
             let _ = timeout(FIRST_LOOK, first_look).await;
             tracing::info!(provider = name, endpoint = %socket.endpoint(), "serving");
+            if starting.fetch_sub(1, Ordering::AcqRel) == 1 {
+                notify::ready();
+            }
             let connections = socket.serve(provider.traffic().clone(), stop.clone());
             let server = transport().add_service(Service::server(provider));
             let stopped = stop.clone();

@@ -82,6 +82,8 @@ impl Folders {
     }
 
     fn with(mut self, access: Access, folder: PathBuf) -> Self {
+        // Rules are about what is there, not about the links that lead to it.
+        let folder = folder.canonicalize().unwrap_or(folder);
         let covered = |(had, above): &(Access, PathBuf)| {
             (*had == access || access == Access::Read) && folder.starts_with(above)
         };
