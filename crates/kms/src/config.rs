@@ -15,10 +15,12 @@ use serde::{Deserialize, Deserializer};
 use crate::socket::{Admission, AllowedPeers, FileAccess};
 
 mod error;
+mod audit;
 mod parsed;
 mod values;
 
 pub use error::ConfigError;
+pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use parsed::Parsed;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
 
@@ -52,6 +54,10 @@ pub struct Config {
     #[schemars(with = "AdminConfig")]
     pub admin: Option<AdminConfig>,
     /// KMS providers to serve, each on its own socket.
+    /// A file with one line a call; without it there is none.
+    #[serde(default)]
+    #[schemars(with = "AuditConfig")]
+    pub audit: Option<AuditConfig>,
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
     pub providers: Vec<ProviderConfig>,

@@ -14,6 +14,8 @@ use casemate_wire::kms_v2::{
 use prost::bytes::Bytes;
 use tonic::{Code, Request, Response, Status};
 
+use crate::audit::format::PeerIds;
+use crate::audit::{Recorder, Recording};
 use crate::provider::{Error, Provider};
 use crate::socket::Peer;
 use crate::traffic::Method;
@@ -25,12 +27,23 @@ const MAX_MESSAGE_LEN: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Service {
     provider: Arc<Provider>,
+    name: Arc<str>,
+    audit: Option<Recorder>,
 }
 
 impl Service {
     /// The server for tonic.
     pub fn server(provider: Arc<Provider>) -> KeyManagementServiceServer<Self> {
-        KeyManagementServiceServer::new(Self { provider })
+        Self::audited_server(provider, None)
+    }
+
+    /// The same, with each call recorded.
+    pub fn audited_server(
+        provider: Arc<Provider>,
+        audit: Option<Recorder>,
+    ) -> KeyManagementServiceServer<Self> {
+        let name = provider.name().into();
+        KeyManagementServiceServer::new(Self { provider, name, audit })
             .max_decoding_message_size(MAX_MESSAGE_LEN)
             .max_encoding_message_size(MAX_MESSAGE_LEN)
     }
@@ -45,19 +58,44 @@ impl Service {
 #[tonic::async_trait]
 impl KeyManagementService for Service {
     async fn status(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
-        self.counted(Method::Status, self.name_key_id(request)).await
+        let mut recording = self.record(Method::Status, &request);
+        self.counted(Method::Status, async {
+            let answer = self.name_key_id(request, &mut recording).await;
+            recorded(recording, answer).await
+        })
+        .await
     }
 
     async fn encrypt(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
-        self.counted(Method::Encrypt, self.seal(request)).await
+        let mut recording = self.record(Method::Encrypt, &request);
+        recording.uid(&request.get_ref().uid);
+        self.counted(Method::Encrypt, async {
+            let answer = self.seal(request, &mut recording).await;
+            recorded(recording, answer).await
+        })
+        .await
     }
 
     async fn decrypt(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
-        self.counted(Method::Decrypt, self.open(request)).await
+        let mut recording = self.record(Method::Decrypt, &request);
+        recording.uid(&request.get_ref().uid);
+        recording.key_id(&request.get_ref().key_id);
+        recording.root_key_asked(false);
+        self.counted(Method::Decrypt, async {
+            let answer = self.open(request, &mut recording).await;
+            recorded(recording, answer).await
+        })
+        .await
     }
 }
 
 impl Service {
+    fn record<T>(&self, method: Method, request: &Request<T>) -> Recording {
+        let Some(audit) = &self.audit else { return Recording::none() };
+        let peer = peer(request);
+        audit.begin(&self.name, method, PeerIds { pid: peer.process, uid: peer.user })
+    }
+
     async fn counted<T>(
         &self,
         method: Method,
@@ -69,10 +107,15 @@ impl Service {
         answer
     }
 
-    async fn name_key_id(&self, request: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+    async fn name_key_id(
+        &self,
+        request: Request<StatusRequest>,
+        recording: &mut Recording,
+    ) -> Result<Response<StatusResponse>, Status> {
         let peer = peer(&request);
         let key_id =
             self.provider.status(&peer.told).map_err(|error| self.fail("Status", "", &peer, &error))?;
+        recording.key_id(key_id.as_str());
         Ok(Response::new(StatusResponse {
             version: VERSION.into(),
             healthz: HEALTHZ_OK.into(),
@@ -80,7 +123,11 @@ impl Service {
         }))
     }
 
-    async fn seal(&self, request: Request<EncryptRequest>) -> Result<Response<EncryptResponse>, Status> {
+    async fn seal(
+        &self,
+        request: Request<EncryptRequest>,
+        recording: &mut Recording,
+    ) -> Result<Response<EncryptResponse>, Status> {
         let peer = peer(&request);
         let request = request.into_inner();
         limits::check_encrypt_request(&request).map_err(invalid)?;
@@ -89,6 +136,7 @@ impl Service {
             .encrypt(&request.plaintext, &peer.told)
             .await
             .map_err(|error| self.fail("Encrypt", &request.uid, &peer, &error))?;
+        recording.key_id(encrypted.kek.key_id().as_str());
         let annotation = Bytes::copy_from_slice(encrypted.kek.annotation());
         let reply = EncryptResponse {
             ciphertext: encrypted.ciphertext.into(),
@@ -100,7 +148,11 @@ impl Service {
         Ok(Response::new(reply))
     }
 
-    async fn open(&self, request: Request<DecryptRequest>) -> Result<Response<DecryptResponse>, Status> {
+    async fn open(
+        &self,
+        request: Request<DecryptRequest>,
+        recording: &mut Recording,
+    ) -> Result<Response<DecryptResponse>, Status> {
         let peer = peer(&request);
         let request = request.into_inner();
         limits::check_decrypt_request(&request).map_err(invalid)?;
@@ -110,13 +162,22 @@ impl Service {
             Sealed { ciphertext: &request.ciphertext, key_id: &request.key_id, annotations: &annotations };
         let plaintext = self
             .provider
-            .decrypt(&sealed)
+            .decrypt_and_tell(&sealed, || recording.root_key_asked(true))
             .await
             .map_err(|error| self.fail("Decrypt", &request.uid, &peer, &error))?;
         let reply = DecryptResponse { plaintext: Bytes::copy_from_slice(&plaintext) };
         limits::check_decrypt_response(&reply).map_err(ours)?;
         tracing::debug!(provider = self.provider.name(), uid = shown(&request.uid), key_id = %request.key_id, "decrypted");
         Ok(Response::new(reply))
+    }
+}
+
+/// The answer, unless it must not be given because the audit log does not have it.
+async fn recorded<T>(recording: Recording, answer: Result<T, Status>) -> Result<T, Status> {
+    let recorded = recording.end(answer.as_ref().map_or_else(Status::code, |_| Code::Ok)).await;
+    match recorded {
+        Err(why) if answer.is_ok() => Err(Status::unavailable(why.to_string())),
+        _ => answer,
     }
 }
 

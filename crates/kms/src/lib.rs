@@ -12,10 +12,13 @@
 //!
 //! Beside both, [`admin`] shows on a socket of its own what goes on, and touches none of it.
 //!
+//! [`audit`] writes down each call, in a file that shows when it was changed.
+//!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
 //! [`traffic`] (what was served, counted), [`cli`] (the command line).
 
 pub mod admin;
+pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod config;

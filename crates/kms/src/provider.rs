@@ -231,6 +231,18 @@ impl Provider {
     /// # Errors
     /// All but [`Error::NotWriting`].
     pub async fn decrypt(&self, sealed: &Sealed<'_>) -> Result<Zeroizing<Vec<u8>>, Error> {
+        self.decrypt_and_tell(sealed, || {}).await
+    }
+
+    /// The same; before it waits for a root key, it says so.
+    ///
+    /// # Errors
+    /// As [`Provider::decrypt`].
+    pub async fn decrypt_and_tell(
+        &self,
+        sealed: &Sealed<'_>,
+        asks_root_key: impl FnOnce(),
+    ) -> Result<Zeroizing<Vec<u8>>, Error> {
         let now = (self.settings.clock)();
         let readable = self.settings.read_policy.check(sealed, now).map_err(|refusal| {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -240,7 +252,7 @@ impl Provider {
         let key_id = || readable.record().core().policy.key_id();
         let kek = self
             .opened
-            .get_or_open(&self.keyholder, &readable, sealed.ciphertext)
+            .get_or_open(&self.keyholder, &readable, sealed.ciphertext, asks_root_key)
             .await
             .map_err(|source| Error::NotOpened { key_id: key_id(), source })?;
         let plaintext = readable

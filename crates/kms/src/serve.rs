@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::Admin;
+use crate::audit::{Audit, AuditError};
 use crate::config::{Config, Endpoint, ProviderConfig};
 use crate::grpc::Service;
 use crate::provider::{Observer, Provider, Settings, Store, StoreError};
@@ -26,6 +27,9 @@ const LAST_CALLS: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
+    /// The audit log.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The limit of open files.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
@@ -79,6 +83,8 @@ pub async fn serve(
         bound.push((provider, observer, socket));
     }
     passed.close_rest();
+    // After the state directories, of which one process at a time has the lock.
+    let audit = config.audit.as_ref().map(Audit::start).transpose()?;
 
     if let Some(socket) = admin_socket {
         let admin = Admin::new(bound.iter().map(|(provider, ..)| provider.clone()));
@@ -96,6 +102,7 @@ pub async fn serve(
     let starting = Arc::new(AtomicUsize::new(bound.len()));
     let mut servers = JoinSet::new();
     for (provider, mut observer, socket) in bound {
+        let recorder = audit.as_ref().map(|audit| audit.recorder().clone());
         let (name, stop, starting) = (provider.name().to_owned(), stop.clone(), starting.clone());
         servers.spawn(async move {
             // So that the first Status finds an answer; but Status never waits for a key service that is slow.
@@ -112,7 +119,7 @@ pub async fn serve(
                 notify::ready();
             }
             let connections = socket.serve(provider.traffic().clone(), stop.clone());
-            let server = transport().add_service(Service::server(provider));
+            let server = transport().add_service(Service::audited_server(provider, recorder));
             let stopped = stop.clone();
             let serving =
                 server.serve_with_incoming_shutdown(connections, async move { stopped.cancelled().await });
@@ -142,6 +149,9 @@ pub async fn serve(
             Ok(Err(error)) => Err(error),
             Err(ended) => Err(ServeError::Ended { task: "a server".into(), reason: ended.to_string() }),
         };
+    }
+    if let Some(audit) = audit {
+        audit.stop().await;
     }
     outcome
 }

@@ -107,11 +107,14 @@ impl OpenedKeks {
     /// Kept is only what opened `ciphertext`, or what is given to [`OpenedKeks::keep`]: wraps bind the core, not
     /// the whole annotation, so whoever writes etcd can make any number of annotations that unwrap to a known
     /// local KEK and open nothing. They must not push out those that do.
+    ///
+    /// Before it waits for a root key, be it with others, it says so.
     pub(super) async fn get_or_open(
         &self,
         keyholder: &Arc<Keyholder>,
         readable: &SharedReadable,
         ciphertext: &[u8],
+        asks_root_key: impl FnOnce(),
     ) -> Opened {
         let mut flight = {
             let digest = *readable.annotation();
@@ -129,6 +132,7 @@ impl OpenedKeks {
                 flight
             }
         };
+        asks_root_key();
         match flight.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone().unwrap_or_else(|| Err(OpenError::stopped())),
             Err(_) => Err(OpenError::stopped()),

@@ -50,16 +50,19 @@ struct Beginning {
 pub struct Peer {
     /// Its process id, if the system tells.
     pub process: Option<i32>,
+    /// Its user id, if the system tells.
+    pub user: Option<u32>,
     pub(crate) told: Arc<Told>,
 }
 
 impl Connection {
     /// Takes a place and counts, as long as it lives.
     pub(super) fn new(stream: UnixStream, counted: Counted, place: OwnedSemaphorePermit) -> Self {
-        let process = stream.peer_cred().ok().and_then(|cred| cred.pid());
+        let found = stream.peer_cred().ok();
+        let (process, user) = (found.and_then(|found| found.pid()), found.map(|found| found.uid()));
         Self {
             stream: AnyAuthority::new(stream),
-            peer: Peer { process, told: Arc::default() },
+            peer: Peer { process, user, told: Arc::default() },
             beginning: Some(Beginning { seen: 0, over: Box::pin(sleep(PREFACE_WITHIN)) }),
             stalled: None,
             _counted: counted,
