@@ -54,6 +54,7 @@ impl<'lab> Plugin<'lab> {
             "kind": "KmsConfiguration",
             "clusterId": "lab",
             "stateDirectory": folder.join("state"),
+            "admin": {"endpoint": format!("unix://{}", folder.join(ADMIN).display())},
             "providers": [{
                 "name": "casemate",
                 "endpoint": format!("unix://{}", folder.join(SOCKET).display()),
@@ -74,6 +75,16 @@ impl<'lab> Plugin<'lab> {
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join(SOCKET)
+    }
+
+    /// What its admin socket tells: `/status`.
+    pub fn status(&self) -> Result<Value> {
+        casemate_json(&["kms", "status", "--admin", &format!("unix://{}", text(&self.admin_socket()))])
+    }
+
+    /// Where `/livez`, `/readyz`, `/metrics` and `/status` are.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.folder.join(ADMIN)
     }
 
     /// Its own copy of the key file.
@@ -161,6 +172,7 @@ impl<'lab> Plugin<'lab> {
 
 const KEY_FILE: &str = "root.key";
 const SOCKET: &str = "kms.sock";
+const ADMIN: &str = "admin.sock";
 const CONFIG: &str = "config.yaml";
 
 /// Runs the `casemate` command line; answers what it printed.

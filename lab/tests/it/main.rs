@@ -1,6 +1,7 @@
 //! The lab against its own promises, with the real servers.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
+mod admin;
 mod failing;
 mod kms_client;
 mod leftovers;
