@@ -246,9 +246,11 @@ impl StoreError {
                 Class::Credential
             }
             Self::Content { .. } | Self::NotAFile { .. } => Class::Corrupt,
-            Self::Absent { .. } | Self::Exists { .. } | Self::Busy { .. } | Self::Io { .. } => {
-                Class::Unreachable
-            }
+            Self::Absent { .. }
+            | Self::NoFolder { .. }
+            | Self::Exists { .. }
+            | Self::Busy { .. }
+            | Self::Io { .. } => Class::Unreachable,
         }
     }
 

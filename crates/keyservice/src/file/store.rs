@@ -32,6 +32,12 @@ pub enum StoreError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// No folder to make it in.
+    #[error("there is no folder {}; make it: `mkdir -m 0700 {}`", .folder.display(), .folder.display())]
+    NoFolder {
+        /// Which folder.
+        folder: PathBuf,
+    },
     /// It would have been overwritten.
     #[error(
         "{} exists already, and a key file is never overwritten: what is encrypted under it would be lost; \
@@ -240,7 +246,10 @@ impl Place {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let folder = fs::canonicalize(parent).map_err(failed("find folder", parent))?;
+        let folder = fs::canonicalize(parent).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => StoreError::NoFolder { folder: parent.to_owned() },
+            _ => failed("find folder", parent)(source),
+        })?;
         Ok(Self { file: folder.join(name), folder })
     }
 

@@ -106,7 +106,7 @@ async fn every_way_to_damage_the_file_has_its_class_and_heals_on_delivery() {
             "truncated",
             Box::new(|| fs::write(&path, &whole[..whole.len() / 2]).unwrap()),
             Class::Corrupt,
-            "it is truncated",
+            "it was cut off",
         ),
         (
             "changed",

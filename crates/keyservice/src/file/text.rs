@@ -35,8 +35,8 @@ pub enum KeyFileError {
     /// Nothing there.
     #[error("it is empty")]
     Empty,
-    /// No checksum at its end.
-    #[error("it is truncated: it does not end with a line `{TRAILER}…`")]
+    /// No checksum line at its very end.
+    #[error("it does not end with its line `{TRAILER}…`: it was cut off, or bytes were added after it")]
     Truncated,
     /// Larger than any key file.
     #[error("it is larger than {MAX_LEN} bytes, the most that a key file has")]

@@ -402,7 +402,7 @@ const FAULTS: &[Fault] = &[
             let whole = fs::read(node.key()).unwrap();
             fs::write(node.key(), &whole[..whole.len() / 2]).unwrap();
         },
-        "it is truncated",
+        "it was cut off",
     ),
     ("another cluster's", |node| node.get(&Admin::new().bytes()), "holds key"),
     ("world-readable", |node| set_mode(&node.key(), 0o644), "mode 0644"),
