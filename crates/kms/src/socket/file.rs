@@ -13,7 +13,7 @@ use super::SocketError;
 use crate::config::Mode;
 
 /// Whom the system lets connect.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAccess {
     /// Permissions.
     pub mode: Mode,

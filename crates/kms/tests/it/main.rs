@@ -12,4 +12,6 @@ mod node;
 mod process;
 mod restart;
 mod rotation;
+mod sockets;
 mod status;
+mod version;

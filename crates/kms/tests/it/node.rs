@@ -15,7 +15,9 @@ use casemate_kms::provider::{Error, Observer, Provider, Settings, Store, Told};
 use casemate_kms::socket::{Admission, Socket, transport};
 use casemate_wire::kms_v2::DecryptRequest;
 use casemate_wire::kms_v2::key_management_service_client::KeyManagementServiceClient;
+use hyper_util::rt::TokioIo;
 use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
@@ -223,6 +225,20 @@ pub(crate) fn endpoint(socket: &Path) -> casemate_kms::config::Endpoint {
 
 pub(crate) async fn channel(socket: &Path) -> Result<Channel, tonic::transport::Error> {
     Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap().connect().await
+}
+
+/// A client of one connection, which is made already.
+pub(crate) async fn client_over<S>(stream: S) -> Result<Client, tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut stream = Some(stream);
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let stream = stream.take();
+        async { stream.map(TokioIo::new).ok_or_else(|| std::io::Error::other("there is one connection")) }
+    });
+    let endpoint = Endpoint::from_static("http://localhost");
+    endpoint.connect_with_connector(connector).await.map(KeyManagementServiceClient::new)
 }
 
 pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::Error> {

@@ -50,6 +50,13 @@ impl Host {
         host
     }
 
+    /// Sets fields of its provider.
+    pub(crate) fn set(&self, fields: &str) {
+        let text = fs::read_to_string(self.config()).unwrap();
+        fs::write(self.config(), text.replace("    rootKeys:", &format!("    {fields}\n    rootKeys:")))
+            .unwrap();
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
