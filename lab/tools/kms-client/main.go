@@ -370,7 +370,8 @@ func start(endpoint, path string, command []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	program := exec.CommandContext(ctx, command[0], command[1:]...)
-	program.Stderr = os.Stderr
+	var said bytes.Buffer
+	program.Stderr = &said
 	program.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := time.Now()
 	if err := program.Start(); err != nil {
@@ -383,7 +384,10 @@ func start(endpoint, path string, command []string) (time.Duration, error) {
 	} else {
 		err = program.Process.Signal(syscall.SIGTERM)
 	}
-	return took, errors.Join(err, program.Wait())
+	if err = errors.Join(err, program.Wait()); err != nil {
+		err = fmt.Errorf("%w; it said:\n%s", err, said.String())
+	}
+	return took, err
 }
 
 func answersAt(ctx context.Context, endpoint, path string) error {
