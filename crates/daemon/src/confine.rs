@@ -157,7 +157,7 @@ impl fmt::Display for Kept {
                     }
                 }
                 if !self.landlock.files() {
-                    f.write_str("; files elsewhere can be truncated (Linux 6.10 is needed for all of it)")?;
+                    f.write_str("; files elsewhere can be truncated (Linux 6.2 is needed)")?;
                 }
                 Ok(())
             }

@@ -127,6 +127,13 @@ pub(crate) fn attempt(attempt: Attempt, config: &Config, file: &ConfigFile) -> E
 
 fn folders(config: &Config, file: &Path) -> Folders {
     let mut folders = Folders::default().read_beside(file).state(&**config.state_directory);
+    if let Some(audit) = &config.audit {
+        // Rotated files and what is set aside stand beside the log.
+        folders = folders.state(audit.path.parent().unwrap_or(&audit.path));
+        if let Some(key) = &audit.checkpoint_key {
+            folders = folders.read_beside(&key.path);
+        }
+    }
     for provider in &config.providers {
         let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
         for key in write.map(|key| &key.file).chain(read.map(|key| &key.file)) {

@@ -3,7 +3,7 @@
 //! * [`ALLOWED`]: what the async runtime, local sockets, files in declared folders and the allocator need.
 //! * [`FATAL`]: what only someone who has broken in would try. The process is ended, and kernel and supervisor log it.
 //! * All others fail as if the kernel did not have them (`ENOSYS`): what libraries have a second way for. A daemon that
-//!   meets one of these through a new version of a library goes on. `docs/decisions/0010` says more.
+//!   meets one of these through a new version of a library goes on. `docs/decisions/0011` says more.
 //!
 //! Where the reason names a condition, the call is allowed only with such arguments.
 

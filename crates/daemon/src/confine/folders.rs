@@ -127,7 +127,7 @@ impl Access {
 
 impl Landlock {
     pub(super) fn files(self) -> bool {
-        matches!(self, Self::Version(version) if version >= ABI::V5 as u32)
+        matches!(self, Self::Version(version) if version >= ABI::V3 as u32)
     }
 
     pub(super) fn tcp(self) -> bool {
