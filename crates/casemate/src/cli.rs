@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{inspect, key, kms, manual, recovery};
+use crate::{audit, inspect, key, kms, manual, recovery, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +28,8 @@ pub(crate) struct Cli {
 /// What the command is about.
 #[derive(Subcommand)]
 enum Noun {
+    /// The audit log of casemate-kms
+    Audit(audit::Args),
     /// What some bytes are, and which key they need: never a secret
     #[command(long_about = inspect::ABOUT, after_help = inspect::EXIT_CODES)]
     Inspect(inspect::Args),
@@ -48,6 +50,7 @@ impl Noun {
         match self {
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
+            Self::Audit(args) => audit::run(args, output),
             Self::Kms(args) => kms::run(args, output),
             Self::Recovery(args) => recovery::run(args, output),
             Self::Completion(args) => manual::completion(args),

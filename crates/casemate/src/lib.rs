@@ -9,11 +9,14 @@
 //! * `cli`: the words of the command line. **To add a noun: one variant of `cli::Noun`, one arm of
 //!   `Noun::run`, one module with its `Args` and `run`.**
 //! * `output`: tables, JSON, exit codes, errors
+//! * `audit`: whether an audit log is as it was written
 //! * `inspect`: what some bytes are, and which key they need
 //! * `key`: root keys in files: new, add-version, activate, list, retire
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe
 //! * `recovery`: identities for recovery: new, test
 //! * `manual`: man pages and shell completion
+//! * `version`: what was built, and with which cryptography
+mod audit;
 mod cli;
 mod inspect;
 mod key;

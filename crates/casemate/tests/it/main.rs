@@ -1,5 +1,6 @@
 //! Tests of the command line, and of the shape of the whole workspace.
 mod admin;
+mod audit;
 mod docs;
 mod help;
 mod imports;

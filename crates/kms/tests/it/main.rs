@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod admin;
+mod audit;
 mod cache;
 mod check;
 mod confinement;
