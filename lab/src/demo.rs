@@ -13,6 +13,12 @@ use crate::{Lab, Plugin, Proof, Tool};
 /// What the EncryptionConfiguration of the lab encrypts.
 const ENCRYPTED: [&str; 2] = ["/registry/secrets/", "/registry/configmaps/"];
 const SECRETS: usize = 20;
+/// Where they are in etcd.
+const DEMO: &str = "/registry/secrets/default/demo-";
+/// What kube-apiserver puts in front of what the provider `casemate` encrypts.
+const MARK: &str = "k8s:enc:kms:v2:casemate:";
+/// What stands in every one of them.
+const WORD: &str = "of-the-demo";
 /// kube-apiserver asks for Status once a minute, more often while its /readyz is asked.
 const ADOPTION_LOOKS: usize = 240;
 
@@ -29,7 +35,11 @@ pub fn run(once: bool) -> anyhow::Result<()> {
 
     story.step("etcd and a kube-apiserver that encrypts Secrets and ConfigMaps through it");
     let server = lab.add_apiserver(plugin.encryption())?;
-    story.known(&format!("{} says it is ready", server.url()));
+    server.kubectl(&["create", "secret", "generic", "first"])?;
+    let stored = Proof::read(lab.etcd(), &["/registry/secrets/default/first"])?;
+    ensure!(stored.all_under(&first), "the first Secret is not under {first}: {stored}");
+    server.kubectl(&["delete", "secret", "first"])?;
+    story.known(&format!("{} runs; a first Secret is in etcd under key id {first}", server.url()));
 
     story.step(&format!("{SECRETS} Secrets are written with kubectl"));
     for number in 0..SECRETS {
@@ -41,16 +51,18 @@ pub fn run(once: bool) -> anyhow::Result<()> {
             &format!("--from-literal=word={}", word(number)),
         ])?;
     }
-    let key = format!("/registry/secrets/default/{}", secret(0));
-    let value = lab.etcd().get(&key)?.context("the Secret is not in etcd")?;
-    ensure!(!contains(&value, word(0).as_bytes()), "etcd holds the Secret's word in clear");
-    story.known(&format!(
-        "etcd {key} begins with {:?} and does not hold {:?} anywhere",
-        printable(&value, 44),
-        word(0)
-    ));
+    let values = lab.etcd().list(DEMO)?;
+    ensure!(values.len() == SECRETS, "etcd holds {} Secrets", values.len());
+    for (key, value) in &values {
+        let key = String::from_utf8_lossy(key);
+        ensure!(value.starts_with(MARK.as_bytes()), "etcd {key} does not begin with {MARK:?}");
+        ensure!(!contains(value, WORD.as_bytes()), "etcd {key} holds a Secret's word in clear");
+    }
+    story.known(&format!("etcd: all {SECRETS} begin with {MARK:?}, and none holds {WORD:?} anywhere"));
+    let (key, value) = values.first().context("no Secret is in etcd")?;
     let file = lab.dir().join("value");
-    std::fs::write(&file, &value)?;
+    std::fs::write(&file, value)?;
+    story.known(&format!("casemate inspect says of the first, {}:", String::from_utf8_lossy(key)));
     story.shown(&casemate(&["inspect", &file.display().to_string()])?);
 
     story.step("They are read back");
@@ -76,6 +88,10 @@ pub fn run(once: bool) -> anyhow::Result<()> {
     let proof = Proof::read(lab.etcd(), &ENCRYPTED)?;
     ensure!(proof.all_under(&second), "not everything is under {second}: {proof}");
     story.known(&format!("proof from etcd: {proof}, and that is all there is"));
+    for (key, _) in lab.etcd().list(ENCRYPTED[1])? {
+        let key = String::from_utf8_lossy(&key);
+        story.say(&format!("     ({SECRETS} of them are the Secrets; kube-apiserver itself wrote {key})"));
+    }
 
     story.step("A fresh kube-apiserver reads everything through a restarted plugin: no cache helps");
     plugin.terminate()?;
@@ -88,27 +104,33 @@ pub fn run(once: bool) -> anyhow::Result<()> {
     if !once {
         stay(&mut story, &lab, &plugin)?;
     }
+    drop(plugin);
+    drop(lab);
+    story.say("All servers have ended, and the folder of the run is gone.");
     Ok(())
 }
 
 fn stay(story: &mut Story, lab: &Lab, plugin: &Plugin<'_>) -> anyhow::Result<()> {
     let server = lab.apiserver(0)?;
-    let (kubectl, etcdctl) = (Tool::Kubectl.path()?, Tool::Etcdctl.path()?);
-    let product = crate::plugin::product("casemate")?;
-    let mut text = String::from("\nIt stays up for you. Try:\n");
+    let programs = [Tool::Kubectl.path()?, Tool::Etcdctl.path()?, crate::plugin::product("casemate")?];
+    let folders: Vec<_> =
+        programs.iter().filter_map(|program| Some(program.parent()?.display().to_string())).collect();
+    let folder = plugin.socket().parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    let mut text = String::from("\nIt stays up for you. In another terminal:\n");
+    writeln!(text, "  cd {folder}")?;
+    writeln!(text, "  export PATH=\"{}:$PATH\"", folders.join(":"))?;
     writeln!(text, "  export KUBECONFIG={}", server.kubeconfig().display())?;
-    writeln!(text, "  {} get secrets", kubectl.display())?;
-    writeln!(
+    // Nothing of kubectl in the user's home.
+    writeln!(text, "  export KUBECACHEDIR={}", lab.dir().join("kubectl").display())?;
+    writeln!(text, "  export ETCDCTL_ENDPOINTS={}\n", lab.etcd().endpoint())?;
+    writeln!(text, "  kubectl get secrets")?;
+    writeln!(text, "  etcdctl get --print-value-only {DEMO}1 | casemate inspect")?;
+    writeln!(text, "  casemate kms probe --socket unix://$PWD/kms.sock")?;
+    writeln!(text, "  casemate key list --file root.key\n")?;
+    write!(
         text,
-        "  {} --endpoints {} get --print-value-only /registry/secrets/default/{} | {} inspect -",
-        etcdctl.display(),
-        lab.etcd().endpoint(),
-        secret(1),
-        product.display()
+        "The end of standard input (Ctrl-D) ends all of it and says so; Ctrl-C ends it too. Nothing stays."
     )?;
-    writeln!(text, "  {} kms probe --socket unix://{}", product.display(), plugin.socket().display())?;
-    writeln!(text, "  {} key list --file {}", product.display(), plugin.key_file().display())?;
-    write!(text, "Ctrl-C (or the end of standard input) ends everything.")?;
     story.say(&text);
     // No signal handler: the kernel ends the servers of a process that is killed.
     io::copy(&mut io::stdin(), &mut io::sink()).context("can't wait for standard input")?;
@@ -148,19 +170,11 @@ fn secret(number: usize) -> String {
 }
 
 fn word(number: usize) -> String {
-    format!("word-number-{number}-of-the-demo")
+    format!("word-number-{number}-{WORD}")
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|part| part == needle)
-}
-
-fn printable(value: &[u8], length: usize) -> String {
-    value
-        .iter()
-        .take(length)
-        .map(|byte| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' })
-        .collect()
 }
 
 #[derive(Default)]

@@ -36,8 +36,12 @@ fn main() -> ExitCode {
         words => {
             let wrong = match words {
                 [] => "say what to do".to_owned(),
-                ["demo", options @ ..] => format!("demo takes --once or nothing, not {:?}", options.join(" ")),
-                [word @ ("tools" | "python" | "help" | "--help" | "-h"), ..] => format!("{word} takes nothing more"),
+                ["demo", options @ ..] => {
+                    format!("demo takes --once or nothing, not {:?}", options.join(" "))
+                }
+                [word @ ("tools" | "python" | "help" | "--help" | "-h"), ..] => {
+                    format!("{word} takes nothing more")
+                }
                 [word, ..] => format!("there is no {word:?}"),
             };
             eprint!("casemate-lab: {wrong}\n\n{USAGE}");
@@ -89,7 +93,10 @@ fn up(options: &[&str]) -> anyhow::Result<()> {
     for server in lab.apiservers() {
         println!("{}\t{}", server.name(), server.url());
         println!("\texport KUBECONFIG={}", server.kubeconfig().display());
-        println!("\tits EncryptionConfiguration: {} (this copy is the one to edit)", server.encryption_file().display());
+        println!(
+            "\tits EncryptionConfiguration: {} (this copy is the one to edit)",
+            server.encryption_file().display()
+        );
     }
     // Nothing of kubectl in the user's home.
     println!("\texport KUBECACHEDIR={}", lab.dir().join("kubectl").display());

@@ -31,6 +31,7 @@ pub(crate) struct RunDir {
 
 impl RunDir {
     pub(crate) fn make(name: &str) -> Result<Self> {
+        use std::os::unix::fs::PermissionsExt as _;
         use std::os::unix::process::CommandExt as _;
 
         // The servers of a killed process may still be writing when the janitor starts.
@@ -42,6 +43,8 @@ impl RunDir {
         let parent = std::env::temp_dir();
         let dir = tempfile::Builder::new()
             .prefix(&format!("casemate-lab-{name}-"))
+            // Keys and an administrator's token are in it.
+            .permissions(fs::Permissions::from_mode(0o700))
             .tempdir()
             .map_err(Error::file("make a folder in", parent))?;
         let mut janitor = Command::new("sh")
@@ -159,6 +162,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn nobody_else_looks_into_a_run() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let run = RunDir::make("closed").unwrap();
+        assert_eq!(fs::metadata(run.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
 
     #[test]
     fn logs_and_configuration_are_kept_and_data_is_not() {

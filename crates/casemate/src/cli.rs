@@ -39,9 +39,9 @@ enum Noun {
     Kms(kms::Args),
     /// Identities that open what is written when no key service does
     Recovery(recovery::Args),
-    /// Completion of this command line for a shell
+    /// Completion of this command line, or of that of casemate-kms, for a shell
     Completion(manual::CompletionArgs),
-    /// Man pages of all commands
+    /// Man pages of all commands, and of casemate-kms
     Man(manual::ManArgs),
 }
 

@@ -25,7 +25,7 @@ use finding::{Answer, Verdict};
 pub(crate) const ABOUT: &str = "What some bytes are, and which key they need: never a secret.\n\n\
     Knows values as they stand in etcd (in the clear, or encrypted by any provider of kube-apiserver), the record and \
     the ciphertext of casemate-kms alone, what `casemate kms encrypt` writes, key files, age files and PEM. Hex and \
-    base64 text is found out. Shows names, sizes, times and digests; not the object, no key, no encrypted key.\n\n\
+    base64 text and what etcdctl prints with --hex or --write-out json is found out. Shows names, sizes, times and digests; not the object, no key, no encrypted key.\n\n\
     With etcd at hand: etcdctl get --print-value-only /registry/secrets/default/demo | casemate inspect";
 
 /// What its exit codes say.
@@ -81,7 +81,8 @@ fn look(bytes: &[u8], encoding: Option<input::Encoding>, now: Timestamp) -> Resu
     if raw.verdict != Verdict::Unknown {
         return Ok(raw);
     }
-    let decoded = [input::Encoding::Hex, input::Encoding::Base64].into_iter().filter_map(|encoding| {
+    let texts = [input::Encoding::Hex, input::Encoding::Base64, input::Encoding::EtcdctlJson];
+    let decoded = texts.into_iter().filter_map(|encoding| {
         let decoded = encoding.decode(bytes).ok()?;
         Some(Answer::new(encoding, decoded.len(), recognise::recognise(&decoded, now)))
     });

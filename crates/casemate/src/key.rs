@@ -156,12 +156,12 @@ fn new(args: NewArgs, output: &Output) -> Result<Exit, Failure> {
     let quoted = serde_json::to_string(&path.to_string_lossy())
         .map_err(|error| Failure::new(Exit::Unknown, &error))?;
     let lines = [
-        "# For the configuration of casemate-kms on every control plane node:".to_owned(),
-        "rootKeys:".to_owned(),
-        "  - name: main".to_owned(),
-        "    file:".to_owned(),
-        format!("      path: {quoted}"),
-        format!("      id: \"{id}\""),
+        "# In the configuration of casemate-kms on every control plane node, for the provider:".to_owned(),
+        "    rootKeys:".to_owned(),
+        "      - name: main".to_owned(),
+        "        file:".to_owned(),
+        format!("          path: {quoted}"),
+        format!("          id: \"{id}\""),
     ];
     let file = FileSource { path: path.clone(), id: id.clone() };
     let answer = NewAnswer {
@@ -240,7 +240,9 @@ impl ChangeAnswer {
 }
 
 fn add_version(args: ChangeArgs, output: &Output) -> Result<Exit, Failure> {
+    let mut staged_before = None;
     let mut answer = args.apply(|keyring| {
+        staged_before = keyring.newest_staged();
         let number = keyring.stage(Secret::generate(), Timestamp::now())?;
         Ok((number, Change::Made))
     })?;
@@ -248,6 +250,13 @@ fn add_version(args: ChangeArgs, output: &Output) -> Result<Exit, Failure> {
         answer.lineage = None;
     }
     answer.print(output)?;
+    if let Some(before) = staged_before {
+        output.note(format_args!(
+            "Version {before} was staged before and does not write yet either; if one new version is enough, activate \
+             {before} and leave {} staged.",
+            answer.version
+        ));
+    }
     if answer.done() {
         output.note(format_args!(
             "Version {0} does not write yet. Copy {1} to every control plane node; then, ten minutes from now or \
@@ -381,6 +390,12 @@ impl From<StoreError> for Failure {
             StoreError::Io { .. } | StoreError::Busy { .. } => Exit::Unknown,
             _ => Exit::Usage,
         };
-        Self::new(exit, &error)
+        match error {
+            StoreError::Content { .. } => Self::new(
+                exit,
+                &format_args!("{error}; put a whole copy in its place, from another node or a backup"),
+            ),
+            _ => Self::new(exit, &error),
+        }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) enum Encoding {
     Raw,
     Hex,
     Base64,
+    /// What `etcdctl get --write-out json` prints of one key.
+    EtcdctlJson,
 }
 
 impl Encoding {
@@ -35,6 +37,7 @@ impl Encoding {
             Self::Raw => "as they are",
             Self::Hex => "from hex text",
             Self::Base64 => "from base64 text",
+            Self::EtcdctlJson => "from the JSON of etcdctl",
         }
     }
 
@@ -46,10 +49,17 @@ impl Encoding {
         let decoded = match self {
             Self::Raw => return Ok(Zeroizing::new(text.to_vec())),
             Self::Hex => {
-                let dense = dense();
+                let mut dense = dense();
+                if dense.starts_with(br"\x") {
+                    // Of `etcdctl --hex`: \x6b\x38…
+                    let mut digits = Zeroizing::new(Vec::with_capacity(dense.len()));
+                    digits.extend(dense.chunks(4).flat_map(|byte| byte.strip_prefix(br"\x").unwrap_or(byte)));
+                    dense = digits;
+                }
                 hex::decode(dense.strip_prefix(b"0x").unwrap_or(&dense)).ok()
             }
             Self::Base64 => BASE64.decode(&*dense()).ok(),
+            Self::EtcdctlJson => only_value(text).and_then(|value| BASE64.decode(value).ok()),
         };
         let flag = match self {
             Self::Hex => "--hex: the input is not hex text: an even number of 0-9, a-f, A-F and white space",
@@ -61,6 +71,20 @@ impl Encoding {
             Failure::new(Exit::Usage, &format_args!("{flag}; leave the flag out to have it found out"))
         })
     }
+}
+
+/// The value, still in base64, if there is exactly one.
+fn only_value(json: &[u8]) -> Option<&str> {
+    #[derive(serde::Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        kvs: [Pair<'a>; 1],
+    }
+    #[derive(serde::Deserialize)]
+    struct Pair<'a> {
+        value: &'a str,
+    }
+    serde_json::from_slice(json).ok().map(|Answer { kvs: [pair] }| pair.value)
 }
 
 /// All of a file, or of stdin.

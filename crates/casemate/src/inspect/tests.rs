@@ -178,6 +178,14 @@ fn text_of_the_bytes_is_the_bytes() {
         for (encoding, text) in [
             (input::Encoding::Hex, hex::encode(&bytes)),
             (input::Encoding::Hex, format!("0x{}\n", hex::encode_upper(&bytes))),
+            (
+                input::Encoding::Hex,
+                bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect::<String>() + "\n",
+            ),
+            (
+                input::Encoding::EtcdctlJson,
+                format!("{{\"header\":{{}},\"kvs\":[{{\"key\":\"a\",\"value\":\"{base64}\"}}]}}\n"),
+            ),
             (input::Encoding::Base64, lines.join("\n")),
             (input::Encoding::Base64, STANDARD_NO_PAD.encode(&bytes)),
         ] {

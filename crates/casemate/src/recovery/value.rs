@@ -38,11 +38,11 @@ pub(super) enum NoValue {
 }
 
 impl Value {
-    /// What `bytes` are: as they stand, or spelled in hex or base64. A line break that a program added at the end does
-    /// not count.
+    /// What `bytes` are: as they stand, or spelled in hex, in base64 or by etcdctl. A line break that a program added at
+    /// the end does not count.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, NoValue> {
         let spelled = || {
-            let spellings = [Encoding::Hex, Encoding::Base64].into_iter();
+            let spellings = [Encoding::Hex, Encoding::Base64, Encoding::EtcdctlJson].into_iter();
             spellings
                 .filter_map(|spelling| spelling.decode(bytes).ok())
                 .find_map(|bytes| Self::parse_raw(&bytes))

@@ -23,15 +23,23 @@ fn there_is_a_man_page_for_every_command() {
     for page in [
         "casemate.1",
         "casemate-inspect.1",
-        "casemate-kms.1",
         "casemate-kms-probe.1",
         "casemate-kms-status.1",
         "casemate-man.1",
+        "casemate-kms.8",
+        "casemate-kms-serve.8",
     ] {
         assert!(pages.iter().any(|found| found == page), "{page} is not among {pages:?}");
     }
-    let page = fs::read_to_string(folder.path().join("casemate-kms-decrypt.1")).unwrap();
-    assert!(page.contains("mode 0600"), "{page}");
+    // `man casemate-kms` is about the plugin.
+    assert!(!pages.iter().any(|found| found == "casemate-kms.1"), "{pages:?}");
+    let page = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+    let decrypt = page("casemate-kms-decrypt.1");
+    let foot = concat!("\"casemate ", env!("CARGO_PKG_VERSION"), "\"");
+    for part in ["mode 0600", "\\-\\-socket <URL> ", "[\\-\\-yes]", "EXIT STATUS", foot] {
+        assert!(decrypt.contains(part), "{part}: {decrypt}");
+    }
+    assert!(page("casemate.1").contains("kms\\-status"), "{}", page("casemate.1"));
     casemate("man").arg(folder.path().join("absent")).assert().code(2);
 }
 
@@ -41,6 +49,9 @@ fn shells_complete_the_verbs() {
         let done = casemate("completion").arg(shell).assert().success();
         let script = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
         assert!(script.contains("probe"), "{shell}");
+        let done = casemate("completion --program casemate-kms").arg(shell).assert().success();
+        let script = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
+        assert!(script.contains("accept-reuse"), "{shell}");
     }
     casemate("completion nosuchshell").assert().code(2);
 }

@@ -78,6 +78,7 @@ fn the_life_of_a_key() {
 
     let added = bench.json("add-version");
     assert_eq!((&added["version"], &added["state"]), (&2.into(), &"staged".into()));
+    assert!(stderr(&bench.run("add-version --dry-run", 0)).contains("Version 2 was staged before"));
     secrets.extend(bench.secrets());
 
     let before = bench.bytes();
@@ -198,8 +199,8 @@ fn a_new_key_prints_the_configuration_that_uses_it() {
     let text = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
     let id = bench.json("list")["id"].as_str().unwrap().to_owned();
     let lines: Vec<&str> = text.lines().skip(1).collect();
-    let (path, id) = (format!("      path: \"{path}\""), format!("      id: \"{id}\""));
-    assert_eq!(lines, ["rootKeys:", "  - name: main", "    file:", &path, &id]);
+    let (path, id) = (format!("          path: \"{path}\""), format!("          id: \"{id}\""));
+    assert_eq!(lines, ["    rootKeys:", "      - name: main", "        file:", &path, &id]);
 }
 
 #[test]
@@ -211,8 +212,9 @@ fn a_file_that_can_not_be_used_is_named_with_the_reason() {
     let mode = |path: PathBuf, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     for (content, bits, part) in [
         (&b""[..], 0o600, "it is empty"),
-        (&whole[..whole.len() - 1], 0o600, "it is truncated"),
-        (&changed, 0o600, "it was changed"),
+        (&whole[..whole.len() - 1], 0o600, "it was cut off"),
+        (&[whole.as_slice(), b"\n"].concat(), 0o600, "or bytes were added"),
+        (&changed, 0o600, "backup"),
         (&whole, 0o644, "mode 0644"),
         (&whole, 0o640, "mode 0640"),
     ] {
@@ -228,6 +230,13 @@ fn a_file_that_can_not_be_used_is_named_with_the_reason() {
     fs::remove_file(bench.path()).unwrap();
     assert!(stderr(&bench.run("list", 2)).contains("there is no key file"));
     assert!(!bench.path().exists());
+    let absent = bench.folder.path().join("absent");
+    let refused = casemate("key new --file").arg(absent.join("root.key")).assert().code(2);
+    assert!(
+        stderr(&refused).contains(&format!("mkdir -m 0700 {}", absent.display())),
+        "{}",
+        stderr(&refused)
+    );
 }
 
 #[test]
