@@ -101,8 +101,7 @@ def measure(options, folder):
             time.sleep(2)
             idle = resident(pid)
             called = calls(clients["37"], subject, 500, options.memory_calls, pid)
-            measured["memory"][name] = {"idle_mib": idle["VmRSS"], "after_mib": resident(pid)["VmRSS"],
-                                        "highest_mib": resident(pid)["VmHWM"], "run": called}
+            measured["memory"][name] = {"idle": idle, "after": resident(pid), "run": called}
     with ours.running(clients["37"]) as our_pid, peer.running(clients["37"]) as peer_pid:
         pids = {"ours": our_pid, "peer": peer_pid}
         for round in range(options.rounds):
@@ -195,9 +194,10 @@ def client_cpu():
 
 
 def resident(pid):
-    """VmRSS and VmHWM in MiB."""
+    """In MiB: all, the highest ever, and of it what is the process's own and no page of a program file."""
     lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
-    return {line.split(":")[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("VmRSS", "VmHWM"))}
+    fields = dict(line.split(":", 1) for line in lines)
+    return {name: int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM", "RssAnon")}
 
 
 def machine():
@@ -248,14 +248,17 @@ def process_table(measured):
         lines.append(f"| {what} | {shown(ours, unit)} | {shown(peer, unit)} | {ours / peer:.2f} | {limit} | "
                      f"{verdict(budget, ours)} |")
 
-    def rows(what, unit, budget, figures, field):
-        row(what, unit, budget, figures["ours"][field], figures["peer"][field])
+    def memory(what, budget, when, field):
+        row(what, "MiB", budget, *(measured["memory"][name][when][field] for name in ("ours", "peer")))
 
-    rows(f"start to the first ok, median of {measured['starts']}", "ms", START, measured["start"], "p50_ms")
-    rows("resident when idle", "MiB", IDLE, measured["memory"], "idle_mib")
+    row(f"start to the first ok, median of {measured['starts']}", "ms", START,
+        *(measured["start"][name]["p50_ms"] for name in ("ours", "peer")))
     after = f"after {measured['memory_calls']:,} calls at 500 in flight"
-    rows(f"resident {after}", "MiB", LOADED, measured["memory"], "after_mib")
-    rows(f"at its highest, {after}", "MiB", None, measured["memory"], "highest_mib")
+    memory("resident when idle", IDLE, "idle", "VmRSS")
+    memory("of it no pages of program files", None, "idle", "RssAnon")
+    memory(f"resident {after}", LOADED, "after", "VmRSS")
+    memory("of it no pages of program files", None, "after", "RssAnon")
+    memory("at its highest", None, "after", "VmHWM")
     row("program, stripped", "MiB", SIZE, measured["size_mib"]["ours"], measured["size_mib"]["peer"])
     return lines
 
