@@ -43,24 +43,27 @@ enum Noun {
     Completion(manual::CompletionArgs),
     /// Man pages of all commands, and of casemate-kms
     Man(manual::ManArgs),
+    /// Print version, commit, features and cryptographic module
+    Version,
 }
 
 impl Noun {
-    fn run(self, output: &Output) -> Result<Exit, Failure> {
+    fn run(self, commit: Option<&'static str>, output: &Output) -> Result<Exit, Failure> {
         match self {
+            Self::Audit(args) => audit::run(args, output),
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
-            Self::Audit(args) => audit::run(args, output),
             Self::Kms(args) => kms::run(args, output),
             Self::Recovery(args) => recovery::run(args, output),
             Self::Completion(args) => manual::completion(args),
             Self::Man(args) => manual::pages(args, output),
+            Self::Version => version::run(commit, output),
         }
     }
 }
 
 /// Parses `arguments`, the program's name first, runs what they ask for and prints what comes of it.
-pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>, commit: Option<&'static str>) -> Exit {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // Before parsing: the parser's own errors and help have colours too.
     let plain = arguments.iter().any(|argument| argument == "--no-color");
@@ -74,7 +77,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> Exit {
             return if error.use_stderr() { Exit::Usage } else { Exit::Yes };
         }
     };
-    cli.noun.run(&cli.output).unwrap_or_else(|failure| cli.output.fail(&failure))
+    cli.noun.run(commit, &cli.output).unwrap_or_else(|failure| cli.output.fail(&failure))
 }
 
 /// The whole command line as data: for parsing, man pages, completion and the reference page.

@@ -24,13 +24,14 @@ mod kms;
 mod manual;
 mod output;
 mod recovery;
+mod version;
 
 use std::process::ExitCode;
 
 pub use cli::command;
 pub use output::Exit;
 
-/// Runs the command line of this process and gives its exit code.
-pub fn main() -> ExitCode {
-    cli::run(std::env::args_os()).into()
+/// Runs the command line of this process and gives its exit code. `commit` is what the program was built from, if known.
+pub fn main(commit: Option<&'static str>) -> ExitCode {
+    cli::run(std::env::args_os(), commit).into()
 }

@@ -2,5 +2,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    casemate::main()
+    casemate::main(option_env!("CASEMATE_COMMIT"))
 }

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use casemate_keys::crypto_module::FIPS_BUILD;
 use casemate_kms::config::Name;
 use casemate_recipients::Identity;
 use clap::Subcommand;
@@ -52,6 +53,13 @@ struct NewArgs {
 
 /// Runs one verb.
 pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
+    if FIPS_BUILD {
+        return Err(Failure::new(
+            Exit::Usage,
+            &"age, which recovery needs, is not available in a FIPS build; use a casemate that was built without the \
+              feature fips",
+        ));
+    }
     match args.verb {
         Verb::New(args) => new(args, output),
         Verb::Test(args) => drill::run(args, output),

@@ -17,7 +17,9 @@
 //! * [`LocalKek`]: seals and opens DEK sources; [`payload`]: what a root key wraps.
 //! * [`ReadPolicy`]: the checks of Decrypt. [`origin`]: who made a record.
 //! * [`kdf`], [`gcm`], [`list`]: the three compositions that everything above is made of.
+//! * [`crypto_module`]: what computes them, and whether in FIPS mode.
 
+pub mod crypto_module;
 pub mod gcm;
 pub mod kdf;
 mod kek;

@@ -55,8 +55,12 @@ pub enum Command {
     },
     /// Print the JSON Schema of the configuration
     Schema,
-    /// Print version and formats
-    Version,
+    /// Print version, commit, features, cryptographic module and formats
+    Version {
+        /// Form of the answer
+        #[arg(long, value_enum, default_value_t)]
+        output: Output,
+    },
 }
 
 /// Where the configuration is.

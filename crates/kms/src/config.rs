@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use casemate_keys::crypto_module::FIPS_BUILD;
 use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{AcceptedCluster, Algorithm, ClusterId, ReadPolicy, ReadRule};
 use casemate_keyservice::RootKey;
@@ -14,13 +15,13 @@ use serde::{Deserialize, Deserializer};
 
 use crate::socket::{Admission, AllowedPeers, FileAccess};
 
-mod error;
 mod audit;
+mod error;
 mod parsed;
 mod values;
 
-pub use error::ConfigError;
 pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
+pub use error::ConfigError;
 pub use parsed::Parsed;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
 
@@ -53,11 +54,11 @@ pub struct Config {
     #[serde(default)]
     #[schemars(with = "AdminConfig")]
     pub admin: Option<AdminConfig>,
-    /// KMS providers to serve, each on its own socket.
     /// A file with one line a call; without it there is none.
     #[serde(default)]
     #[schemars(with = "AuditConfig")]
     pub audit: Option<AuditConfig>,
+    /// KMS providers to serve, each on its own socket.
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
     pub providers: Vec<ProviderConfig>,
@@ -223,7 +224,9 @@ impl Config {
         let bytes = std::fs::read(path).map_err(unreadable)?;
         let text = std::str::from_utf8(&bytes)
             .map_err(|error| ConfigError::not_text(path, &bytes[..error.valid_up_to()]))?;
-        Self::parse(text, path)
+        let config = Self::parse(text, path)?;
+        config.check_build(path, FIPS_BUILD)?;
+        Ok(config)
     }
 
     /// Parses the text of a configuration; `path` is for errors.
@@ -278,6 +281,22 @@ impl Config {
             at_most_once(path, "clusterId", clusters.map(|cluster| (&**cluster, cluster.line())))?;
         }
         Ok(())
+    }
+
+    /// What this build can't do, although the file may say it.
+    fn check_build(&self, path: &Path, fips: bool) -> Result<(), ConfigError> {
+        let mut recipients = self.providers.iter().flat_map(|provider| &provider.recovery_recipients);
+        match recipients.next().filter(|_| fips) {
+            Some(recipient) => Err(ConfigError::Unfit {
+                path: path.to_owned(),
+                line: recipient.age.line(),
+                field: "age",
+                message: "recovery recipients of kind age are not available in a FIPS build; leave out \
+                          recoveryRecipients, or use a build without the feature fips"
+                    .to_owned(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// The JSON Schema of the file, for editors and CI.

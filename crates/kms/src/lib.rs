@@ -15,7 +15,7 @@
 //! [`audit`] writes down each call, in a file that shows when it was changed.
 //!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
-//! [`traffic`] (what was served, counted), [`cli`] (the command line).
+//! [`traffic`] (what was served, counted), [`cli`] (the command line), [`version`] (what was built).
 
 pub mod admin;
 pub mod audit;
@@ -27,3 +27,4 @@ pub mod provider;
 pub mod serve;
 pub mod socket;
 pub mod traffic;
+pub mod version;

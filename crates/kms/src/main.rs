@@ -9,11 +9,13 @@ use std::time::Duration;
 use casemate_daemon::confine::{ConfineError, Enforced};
 use casemate_daemon::{log, notify};
 use casemate_keys::KeyId;
+use casemate_keys::crypto_module::CryptoModule;
 use casemate_kms::check::check;
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
 use casemate_kms::config::{API_VERSION, Config};
 use casemate_kms::serve::serve;
 use casemate_kms::socket::PassedSockets;
+use casemate_kms::version::Version;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -46,16 +48,19 @@ fn main() -> ExitCode {
             println!("{:#}", Config::schema().as_value());
             ExitCode::SUCCESS
         }
-        Command::Version => {
-            println!("casemate-kms {}", env!("CARGO_PKG_VERSION"));
-            println!("configuration {API_VERSION}, KMS v2, record format 1");
-            println!("key services: file");
+        Command::Version { output } => {
+            version(output);
             ExitCode::SUCCESS
         }
     }
 }
 
+/// All that touches keys comes this way.
 fn with_config(file: &ConfigFile, then: impl FnOnce(&Config) -> ExitCode) -> ExitCode {
+    if let Err(error) = CryptoModule::linked().check() {
+        eprintln!("casemate-kms: {error}");
+        return ExitCode::FAILURE;
+    }
     match Config::load(&file.config) {
         Ok(config) => then(&config),
         Err(error) => {
@@ -138,6 +143,37 @@ fn report(config: &Config, confined: Result<Option<Enforced>, ConfineError>, out
         }
     }
     if findings.iter().all(|finding| finding.good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn version(output: Output) {
+    let version = Version::of("casemate-kms", env!("CARGO_PKG_VERSION"), option_env!("CASEMATE_COMMIT"));
+    match output {
+        Output::Json => {
+            let (configuration, key_services) = (API_VERSION, ["file"]);
+            let said = Plugin { version, configuration, kms: "v2", record_format: 1, key_services };
+            println!("{}", serde_json::json!(said));
+        }
+        Output::Table => {
+            for [name, value] in version.rows() {
+                println!("{name:<13}  {value}");
+            }
+            println!("configuration  {API_VERSION}");
+            println!("kms            v2");
+            println!("record format  1");
+            println!("key services   file");
+        }
+    }
+}
+
+/// What there is to know of this program beyond its build.
+#[derive(serde::Serialize)]
+struct Plugin {
+    #[serde(flatten)]
+    version: Version,
+    configuration: &'static str,
+    kms: &'static str,
+    record_format: u8,
+    key_services: [&'static str; 1],
 }
 
 fn available_workers() -> usize {

@@ -11,3 +11,4 @@ mod plugin;
 mod program;
 mod recovery;
 mod reference;
+mod version;

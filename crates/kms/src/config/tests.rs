@@ -267,6 +267,17 @@ fn lists_have_an_end_and_a_beginning() {
 }
 
 #[test]
+fn a_fips_build_refuses_age_and_any_other_takes_it() {
+    let config = parse(WHOLE).unwrap();
+    let refused = config.check_build(Path::new("/etc/kms.yaml"), true).unwrap_err().to_string();
+    assert!(refused.starts_with("/etc/kms.yaml:31: age: "), "{refused}");
+    assert!(refused.contains("FIPS build") && refused.contains("leave out recoveryRecipients"), "{refused}");
+    assert!(config.check_build(Path::new("/etc/kms.yaml"), false).is_ok());
+    let bare = WHOLE.split("    recoveryRecipients:").next().unwrap();
+    assert!(parse(bare).unwrap().check_build(Path::new("/etc/kms.yaml"), true).is_ok());
+}
+
+#[test]
 fn an_identity_in_the_place_of_its_recipient_is_not_quoted() {
     let identity = "AGE-SECRET-KEY-1ET0AKDGAEW5SKGVVUMXJKHXT3ET38HNRDEKDYDTGV5F54RRMREASPPUZW3";
     let text = WHOLE.replace("age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2", identity);
@@ -314,7 +325,8 @@ fn files_that_are_no_configuration() {
     assert!(load("folder").contains("folder"));
 
     fs::write(folder.path().join("whole.yaml"), WHOLE).unwrap();
-    assert!(Config::load(&folder.path().join("whole.yaml")).is_ok());
+    // It names recipients of kind age.
+    assert_eq!(Config::load(&folder.path().join("whole.yaml")).is_err(), FIPS_BUILD);
 }
 
 proptest! {
