@@ -17,8 +17,8 @@ fn unknown(bytes: &[u8]) -> Finding {
     let finding = Finding::new(Thing::Unknown, "nothing that is known here");
     match bytes.len() {
         0 => finding.note("there is not one byte"),
-        _ if bytes.starts_with(b"/") => finding.note(
-            "if it is a key of etcd with its value: `etcdctl get --print-value-only` gives the value alone",
+        _ if [&b"/"[..], br"\x2f", br#"{"header":"#].iter().any(|mark| bytes.starts_with(mark)) => finding.note(
+            "if it is a key of etcd with its value, or several: `etcdctl get --print-value-only KEY` gives one value alone",
         ),
         16 | 24 | 32 => finding.note(
             "as many bytes as a key or a seed has: if it is one, keep it where nobody else can read it",

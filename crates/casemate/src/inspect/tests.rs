@@ -204,6 +204,16 @@ fn text_of_the_bytes_is_the_bytes() {
 }
 
 #[test]
+fn more_than_a_value_of_etcdctl_is_answered_with_how_to_get_one() {
+    let both = br#"{"header":{},"kvs":[{"key":"YQ==","value":"YQ=="},{"key":"Yg==","value":"Yg=="}]}"#;
+    for text in [&b"/registry/secrets/default/a\nk8s"[..], br"\x2f\x72", both] {
+        let (answer, shown) = printed(text);
+        assert_eq!(answer.verdict, Verdict::Unknown);
+        assert!(shown.contains("etcdctl get --print-value-only KEY"), "{shown}");
+    }
+}
+
+#[test]
 fn a_line_break_of_etcdctl_is_left_out_and_told() {
     for (name, mut bytes) in samples() {
         let ended = ["ciphertext", "etcd_kms_v2", "etcd_local", "plain_protobuf", "record"];
