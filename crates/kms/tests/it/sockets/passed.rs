@@ -104,7 +104,7 @@ async fn what_no_provider_wants_is_closed_and_named() {
     let mut daemon = host.serve_by(launcher(&host, &listener, "misspelled"));
     drop(listener);
     daemon.healthy().await;
-    assert!(UnixStream::connect(&stray).is_err());
+    until("closed", async || UnixStream::connect(&stray).is_err()).await;
     let log = daemon.kill();
     assert!(log.contains("misspelled") && log.contains("FileDescriptorName="), "{log}");
 }
@@ -155,5 +155,5 @@ async fn a_passed_abstract_one_needs_its_list_whatever_the_endpoint_says() {
     let at = endpoint(&folder.path().join("kms.sock"));
     let error = Socket::passed(listener, &at, Admission::default()).unwrap_err();
     assert!(matches!(error, SocketError::NoPeers { .. }), "{error}");
-    assert!(connect_to_name(&name).is_err());
+    until("closed", async || connect_to_name(&name).is_err()).await;
 }
