@@ -11,7 +11,8 @@ use casemate_recipients::Recipient;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
-use crate::config::{Config, Endpoint, ProviderConfig};
+use crate::audit::key::CheckpointKey;
+use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig};
 use crate::provider::Store;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -39,6 +40,10 @@ pub async fn check(config: &Config) -> Vec<Finding> {
         };
         // Of no provider.
         findings.push(Finding { provider: "-".into(), subject: "admin.endpoint".into(), good, detail });
+    }
+    if let Some(audit) = &config.audit {
+        let (good, detail) = audit_log(audit).map_or_else(|detail| (false, detail), |detail| (true, detail));
+        findings.push(Finding { provider: "-".into(), subject: "audit".into(), good, detail });
     }
     for provider in &config.providers {
         let mut add = |subject: &str, outcome: Result<String, String>| {
@@ -118,6 +123,17 @@ fn key_id(
     let lost = damage
         .map_or(String::new(), |damage| format!("; lines {:?} of the ledger are damaged", damage.lines));
     Ok(format!("new data is written under {key_id}{lost}"))
+}
+
+/// The log itself is opened by who writes it alone.
+fn audit_log(audit: &AuditConfig) -> Result<String, String> {
+    if let Some(key) = &audit.checkpoint_key {
+        CheckpointKey::read(&key.path).map_err(|error| error.to_string())?;
+    }
+    if fs::metadata(&**audit.path).is_ok_and(|found| !found.is_file()) {
+        return Err(format!("{} is no file; move it away", audit.path.display()));
+    }
+    writable(audit.path.parent().unwrap_or(Path::new("/")), "make it, or correct its permissions")
 }
 
 async fn ask(key: &dyn RootKey) -> Result<casemate_keys::Root, String> {
