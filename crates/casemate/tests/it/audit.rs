@@ -17,7 +17,7 @@ use crate::program;
 
 const CALLS: usize = 600;
 
-/// A log of two files, as the plugin writes it.
+/// A log of three files, as the plugin writes it.
 struct Log {
     folder: TempDir,
     head: String,
@@ -30,25 +30,35 @@ impl Log {
         fs::write(&key, "0d".repeat(32)).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let config = format!(
-            "{{apiVersion: casemate.dev/v1alpha1, kind: KmsConfiguration, clusterId: a, audit: {{path: {}, maxBytes: \
-             100000, checkpointKey: {{path: {}}}}}, providers: [{{name: a, endpoint: unix:///a, rootKeys: [{{name: \
+            "{{apiVersion: casemate.dev/v1alpha1, kind: KmsConfiguration, clusterId: a, audit: {{path: {}, \
+             checkpointKey: {{path: {}}}}}, providers: [{{name: a, endpoint: unix:///a, rootKeys: [{{name: \
              a, file: {{path: /a, id: 00000000000000000000000000000000}}}}]}}]}}",
             path.display(),
             key.display(),
         );
         let config = Config::parse(&config, Path::new("config.yaml")).unwrap();
+        let config = config.audit.unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let head = runtime.block_on(async {
-            let audit = Audit::start(&config.audit.unwrap()).unwrap();
-            let recorder = audit.recorder().clone();
-            for number in 0..CALLS {
-                let mut recording = recorder.begin(&"a".into(), Method::Encrypt, PeerIds::default());
-                recording.uid(&format!("uid-{number}"));
-                recording.end(tonic::Code::Ok).await.unwrap();
-            }
-            audit.stop().await;
-            recorder.head().to_string()
-        });
+        let run = || {
+            runtime.block_on(async {
+                let audit = Audit::start(&config).unwrap();
+                let recorder = audit.recorder().clone();
+                for number in 0..CALLS / 3 {
+                    let mut recording = recorder.begin(&"a".into(), Method::Encrypt, PeerIds::default());
+                    recording.uid(&format!("uid-{number}"));
+                    recording.end(tonic::Code::Ok).await.unwrap();
+                }
+                audit.stop().await;
+                recorder.head().to_string()
+            })
+        };
+        // Rotated from outside, so that each file has the same lines whatever a machine's speed.
+        run();
+        fs::rename(&path, folder.path().join("audit.log.1")).unwrap();
+        run();
+        fs::rename(folder.path().join("audit.log.1"), folder.path().join("audit.log.2")).unwrap();
+        fs::rename(&path, folder.path().join("audit.log.1")).unwrap();
+        let head = run();
         let log = Self { folder, head };
         assert_eq!(log.names(), ["audit.key", "audit.log", "audit.log.1", "audit.log.2"]);
         log

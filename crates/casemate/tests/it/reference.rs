@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use casemate_kms::config::Config;
+use casemate_kms::config::{Config, Keep, MaxBytes, OnFailure};
 use clap::Command;
 use serde_json::Value;
 
@@ -110,6 +110,13 @@ stateDirectory: /var/lib/casemate-kms
 admin:
   endpoint: unix:///run/casemate-kms/admin.sock
   socketMode: \"0600\"
+audit:
+  path: /var/log/casemate-kms/audit.log
+  maxBytes: 104857600
+  keep: 10
+  onFailure: serve
+  checkpointKey:
+    path: /etc/casemate-kms/audit.key
 providers:
   - name: casemate
     endpoint: unix:///run/casemate-kms/kms.sock
@@ -159,11 +166,15 @@ fn defaults() -> Vec<(&'static str, String)> {
     let config = Config::parse(LEAST, Path::new("least")).unwrap();
     let provider = &config.providers[0];
     assert_eq!(provider.root_keys[0].version, Default::default());
+    assert_eq!(OnFailure::default(), OnFailure::Serve);
     vec![
         ("stateDirectory", format!("`{}`", config.state_directory.display())),
         ("socketMode", format!("`\"{}\"`", provider.socket_mode.0)),
         ("maxConnections", format!("`{}`", provider.max_connections.0)),
         ("epoch", format!("`{}`", provider.epoch)),
+        ("maxBytes", format!("`{}`", MaxBytes::default().0)),
+        ("keep", format!("`{}`", Keep::default().0)),
+        ("onFailure", "`serve`".to_owned()),
         ("version", "`latest`".to_owned()),
     ]
 }

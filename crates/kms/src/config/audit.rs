@@ -126,3 +126,52 @@ macro_rules! number {
 }
 number!(MaxBytes);
 number!(Keep);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Config, ConfigError};
+    use super::*;
+
+    fn parse(audit: &str) -> Result<AuditConfig, ConfigError> {
+        let text = format!(
+            "{{apiVersion: casemate.dev/v1alpha1, kind: KmsConfiguration, clusterId: a, audit: {audit}, providers: \
+             [{{name: a, endpoint: unix:///a, rootKeys: [{{name: a, file: {{path: /a, id: \
+             00000000000000000000000000000000}}}}]}}]}}"
+        );
+        Ok(Config::parse(&text, Path::new("config.yaml"))?.audit.unwrap())
+    }
+
+    #[test]
+    fn what_is_left_out_has_values() {
+        let audit = parse("{path: /a/audit.log}").unwrap();
+        assert_eq!((audit.max_bytes, audit.keep), (MaxBytes(104_857_600), Keep(10)));
+        assert_eq!(audit.on_failure, OnFailure::Serve);
+        assert!(audit.checkpoint_key.is_none());
+        let audit = parse(
+            "{path: /a/audit.log, maxBytes: 65536, keep: 1, onFailure: refuse, checkpointKey: {path: /a/key}}",
+        );
+        let audit = audit.unwrap();
+        assert_eq!((audit.max_bytes, audit.keep), (MaxBytes(65536), Keep(1)));
+        assert_eq!(audit.on_failure, OnFailure::Refuse);
+        assert_eq!(audit.checkpoint_key.unwrap().path.0.0, Path::new("/a/key"));
+    }
+
+    #[test]
+    fn what_is_not_accepted_says_what_is() {
+        for (audit, said) in [
+            ("{}", "path"),
+            ("{path: audit.log}", "absolute"),
+            ("{path: /a, maxBytes: 65535}", "from 65536 to"),
+            ("{path: /a, keep: 0}", "from 1 to 1000"),
+            ("{path: /a, keep: 1001}", "from 1 to 1000"),
+            ("{path: /a, onFailure: panic}", "refuse"),
+            ("{path: /a, checkpointKey: /a}", ""),
+            ("{path: /a, secret: b}", "secret"),
+        ] {
+            let error = parse(audit).unwrap_err().to_string();
+            assert!(error.contains(said), "{audit}: {error}");
+        }
+    }
+}

@@ -315,6 +315,9 @@ fn what_can_not_be_written_to_or_read_is_told_at_the_start() {
     let output = audited.host.run(&["serve"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("checkpointKey"), "{said}");
+    let checked = audited.host.run(&["check"]);
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(!checked.status.success() && said.contains("FAIL  -  audit") && said.contains("0644"), "{said}");
     set_mode(&audited.host.folder().join("audit.key"), 0o600);
     fs::create_dir(audited.path()).unwrap();
     let output = audited.host.run(&["serve"]);

@@ -173,11 +173,18 @@ fn a_log_computed_anew_is_found_with_the_head_or_the_key_alone() {
     let mut without_one = lines.clone();
     without_one.remove(11);
     let forged = recompute(&without_one, true);
-    assert_eq!(kinds(&verify(&[forged.clone()], None, None)), [], "nothing can find this without an anchor");
-    assert_eq!(kinds(&verify(&[forged.clone()], Some(head), None)), [(Kind::Truncated, LINES - 1)]);
+    assert_eq!(
+        kinds(&verify(std::slice::from_ref(&forged), None, None)),
+        [],
+        "nothing can find this without an anchor"
+    );
+    assert_eq!(
+        kinds(&verify(std::slice::from_ref(&forged), Some(head), None)),
+        [(Kind::Truncated, LINES - 1)]
+    );
     // A head of a line in the middle, too.
     let middle = Line::parse(lines[30].trim_ascii_end()).unwrap().head();
-    assert_eq!(kinds(&verify(&[forged.clone()], middle, None)), [(Kind::AnotherHead, 31)]);
+    assert_eq!(kinds(&verify(std::slice::from_ref(&forged), middle, None)), [(Kind::AnotherHead, 31)]);
     let found = verify(&[forged], None, Some(key()));
     assert!(found.findings.iter().all(|finding| finding.kind == Kind::Checkpoint));
     assert_eq!((found.finding_count, found.authenticated_to), (4, None));
