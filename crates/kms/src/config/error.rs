@@ -121,13 +121,13 @@ fn plain(message: &str, text: &str, line: u64) -> String {
     if message.contains("expected mapping start") {
         return "fields are expected here, each as `name: value` on a line of its own".into();
     }
-    if let Some(name) = message.strip_prefix("missing field ").map(|name| name.trim_matches('`')) {
-        if let Some(shallow) = less_deep_than_its_item(text, name) {
-            return format!(
-                "missing field `{name}`; line {shallow} has one that is indented less than the fields of its item: \
-                 it must stand as deep as they do",
-            );
-        }
+    if let Some(name) = message.strip_prefix("missing field ").map(|name| name.trim_matches('`'))
+        && let Some(shallow) = less_deep_than_its_item(text, name)
+    {
+        return format!(
+            "missing field `{name}`; line {shallow} has one that is indented less than the fields of its item: it must \
+             stand as deep as they do",
+        );
     }
     message.to_owned()
 }
