@@ -14,7 +14,7 @@ use casemate_wire::kms_v2::{EncryptRequest, StatusRequest};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request};
 
 use super::{DEK, is_refused, key_id, one_key};
@@ -23,6 +23,13 @@ use crate::process::{Host, encrypt, program, until};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+/// A server that has not ended what it must end after this will never do it.
+const NEVER: Duration = Duration::from_secs(100);
+
+async fn ended(peer: &mut UnixStream) {
+    let _ = timeout(NEVER, peer.read_to_end(&mut Vec::new())).await.expect("the connection ends");
+}
 
 async fn plugin(max_connections: u32) -> Plugin {
     Plugin::serve_to(one_key(), Admission { max_connections, ..Admission::default() }).await
@@ -120,11 +127,10 @@ async fn who_does_not_begin_gives_its_place_back_and_who_is_idle_keeps_it() {
         let _ = trickle.write_all(&[*byte]).await;
         sleep(PREFACE_WITHIN / 8).await;
     }
-    let mut rest = Vec::new();
-    let _ = trickle.read_to_end(&mut rest).await;
+    ended(&mut trickle).await;
     assert!(started.elapsed() < PREFACE_WITHIN * 2);
     for mut peer in held {
-        let _ = peer.read_to_end(&mut Vec::new()).await;
+        ended(&mut peer).await;
     }
     assert!(started.elapsed() < Duration::from_secs(61), "{:?}", started.elapsed());
     until("only the idle one is left", async || connections.open() == 1).await;
@@ -226,20 +232,23 @@ async fn a_call_whose_message_never_comes_ends() {
         }
     }
     peer.write_all(&[PREFACE, NO_SETTINGS, &frame(1, 0x4, 1, &block)].concat()).await.unwrap();
-    let mut ended = false;
-    while !ended {
+    let started = Instant::now();
+    let mut over = false;
+    while !over {
         let mut header = [0; 9];
-        peer.read_exact(&mut header).await.unwrap();
+        timeout(NEVER, peer.read_exact(&mut header)).await.unwrap().unwrap();
         let mut payload = vec![0; u32::from_be_bytes([0, header[0], header[1], header[2]]) as usize];
         peer.read_exact(&mut payload).await.unwrap();
         let [.., kind, flags, a, b, c, d] = header;
         match kind {
             // It lives, and says so.
-            6 if flags == 0 => peer.write_all(&frame(6, 1, 0, &payload)).await.unwrap(),
+            6 if flags == 0 && started.elapsed() < NEVER => {
+                peer.write_all(&frame(6, 1, 0, &payload)).await.unwrap()
+            }
             // The end of our stream, by its trailers or by a reset.
             1 | 3 => {
                 assert_eq!([a, b, c, d], [0, 0, 0, 1]);
-                ended = kind == 3 || flags & 1 == 1;
+                over = kind == 3 || flags & 1 == 1;
             }
             7 => panic!("the connection ended with it"),
             _ => {}
@@ -262,8 +271,7 @@ async fn what_is_too_big_is_refused_and_hurts_nobody_else() {
         let mut peer = UnixStream::connect(&plugin.socket).await.unwrap();
         let big = frame(kind, 0, u8::from(kind < 2), &vec![0; 16 * 1024 + 1]);
         let _ = peer.write_all(&[PREFACE, NO_SETTINGS, &big].concat()).await;
-        let mut answer = Vec::new();
-        let _ = peer.read_to_end(&mut answer).await;
+        ended(&mut peer).await;
         key_id(&mut other).await;
     }
     let connections = plugin.node.provider.traffic().connections();
