@@ -30,6 +30,7 @@ async fn a_slow_root_key_is_told_from_one_that_is_well() {
     assert_eq!((error.class.as_str(), error.time.as_str()), ("unreachable", "2027-01-15T08:01:00Z"));
     assert_eq!(first.failing_since.as_deref(), Some("2027-01-15T08:01:00Z"));
     assert_eq!(first.last_good.as_deref(), Some("2027-01-15T08:00:00Z"));
+    assert_eq!(second.last_good.as_deref(), Some("2027-01-15T08:01:00Z"), "it was asked all the same");
     let trouble = status.trouble.unwrap();
     assert_eq!((trouble.kind.as_str(), trouble.since.as_str()), ("passing", "2027-01-15T08:01:00Z"));
     assert!(trouble.message.contains("did not answer within 2500 ms"), "{}", trouble.message);
@@ -102,13 +103,18 @@ async fn a_root_key_that_refuses_is_not_ready_and_alive() {
 #[tokio::test]
 async fn a_root_key_that_names_its_version_and_can_not_wrap_is_failing() {
     let key = double("a");
-    let mut node = Node::start(settings(&[&key])).await;
+    let mut settings = settings(&[&key]);
+    let clock = Clock::of(&mut settings);
+    let mut node = Node::start(settings).await;
     let window = Window::open([node.provider.clone()]).await;
     key.lies(Some(Lie::OtherPayload));
     for _ in 0..2 {
         node.observer.look().await;
         let root = window.status().await.root_keys.remove(0);
         assert_eq!((root.state.as_str(), root.last_error.unwrap().class.as_str()), ("failing", "corrupt"));
+        let since = root.failing_since.as_deref();
+        assert_eq!(since, Some("2027-01-15T08:00:00Z"), "naming its version does not make it well");
+        clock.advance(10);
     }
     key.lies(None);
     node.observer.look().await;
