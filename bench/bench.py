@@ -217,7 +217,7 @@ def markdown(measured):
 def call_table(measured, generation, version):
     count = f"{measured['calls']:,}", f"{measured['calls'] * 5:,}"
     lines = [f"## Calls, client of kube-apiserver {version}", "",
-             f"{measured['rounds']} rounds each; {count[0]} calls a round at 1 in flight, {count[1]} above, "
+             f"Rounds: {measured['rounds']}. Calls in each: {count[0]} at 1 in flight, {count[1]} above; "
              "Status, Encrypt and Decrypt in turn.", "",
              "| in flight | | casemate-kms | Go | ratio | budget | |", "|---:|---|---:|---:|---:|---|---|"]
     for in_flight in IN_FLIGHT:
