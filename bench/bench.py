@@ -114,6 +114,7 @@ def measure(options, folder):
                     measured["cells"].append(cell)
                     say(f"round {round + 1}, client {generation}, {in_flight} in flight: CPU a call "
                         + ", ".join(f"{name} {cell[name]['cpu_us']:.1f} µs" for name in both))
+    measured["load_after"] = os.getloadavg()[0]
     return measured
 
 
@@ -207,7 +208,8 @@ def machine():
 
 
 def markdown(measured):
-    lines = [f"{measured['machine']}; load average before the run {measured['load']:.1f}.", ""]
+    lines = [f"{measured['machine']}; load average {measured['load']:.1f} before the run, "
+             f"{measured['load_after']:.1f} after; the run itself adds about 2.", ""]
     for generation, version in measured["clients"].items():
         lines += call_table(measured, generation, version)
     lines += process_table(measured)
