@@ -209,7 +209,7 @@ def machine():
 
 def markdown(measured):
     lines = [f"{measured['machine']}; load average {measured['load']:.1f} before the run, "
-             f"{measured['load_after']:.1f} after; the run itself adds about 2.", ""]
+             f"{measured['load_after']:.1f} after, the run itself included.", ""]
     for generation, version in measured["clients"].items():
         lines += call_table(measured, generation, version)
     lines += process_table(measured)
