@@ -21,6 +21,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Recorder;
 use crate::provider::{Provider, Standing};
 use crate::socket::Socket;
 
@@ -43,12 +44,13 @@ const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nc
 #[derive(Clone, Debug)]
 pub struct Admin {
     providers: Arc<[Arc<Provider>]>,
+    audit: Option<Recorder>,
 }
 
 impl Admin {
-    /// Shows these.
-    pub fn new(providers: impl IntoIterator<Item = Arc<Provider>>) -> Self {
-        Self { providers: providers.into_iter().collect() }
+    /// Shows these, and the audit log where there is one.
+    pub fn new(providers: impl IntoIterator<Item = Arc<Provider>>, audit: Option<Recorder>) -> Self {
+        Self { providers: providers.into_iter().collect(), audit }
     }
 
     /// Serves until `stop`.
@@ -90,11 +92,14 @@ impl Admin {
         match request.uri().path() {
             "/livez" => checks(&self.providers, verbose, alive),
             "/readyz" => checks(&self.providers, verbose, writes),
-            "/metrics" => match metrics::text(&self.providers) {
+            "/metrics" => match metrics::text(&self.providers, self.audit.as_ref()) {
                 Ok(metrics) => of_type(StatusCode::OK, metrics::CONTENT_TYPE, metrics),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },
-            "/status" => match serde_json::to_string_pretty(&status::Document::of(&self.providers)) {
+            "/status" => match serde_json::to_string_pretty(&status::Document::of(
+                &self.providers,
+                self.audit.as_ref(),
+            )) {
                 Ok(document) => of_type(StatusCode::OK, "application/json", document + "\n"),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },

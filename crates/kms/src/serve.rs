@@ -87,7 +87,8 @@ pub async fn serve(
     let audit = config.audit.as_ref().map(Audit::start).transpose()?;
 
     if let Some(socket) = admin_socket {
-        let admin = Admin::new(bound.iter().map(|(provider, ..)| provider.clone()));
+        let shown = bound.iter().map(|(provider, ..)| provider.clone());
+        let admin = Admin::new(shown, audit.as_ref().map(|audit| audit.recorder().clone()));
         let stop = stop.clone();
         tracing::info!(endpoint = %socket.endpoint(), "the admin socket is open");
         tokio::spawn(async move {

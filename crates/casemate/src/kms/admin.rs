@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use casemate_kms::admin::status::{
-    Candidate, Document, NextWrite, ProviderStatus, RootKeyStatus, WrappedUnder,
+    AuditStatus, Candidate, Document, NextWrite, ProviderStatus, RootKeyStatus, WrappedUnder,
 };
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -107,7 +107,17 @@ async fn fetch(stream: TokioIo<tokio::net::UnixStream>) -> Result<(StatusCode, B
 }
 
 fn rows(document: &Document) -> Vec<Row> {
-    document.providers.iter().flat_map(provider).collect()
+    document.providers.iter().flat_map(provider).chain(document.audit.iter().flat_map(audit)).collect()
+}
+
+fn audit(audit: &AuditStatus) -> Vec<Row> {
+    let missing = match audit.missed {
+        0 => "no call is missing".to_owned(),
+        missed => format!("{missed} calls are missing"),
+    };
+    let mut rows = vec![row("audit log", missing), row("  head", audit.head.anchor.clone())];
+    rows.extend(audit.problem.iter().map(|problem| row("  wrong", problem.clone())));
+    rows
 }
 
 fn provider(provider: &ProviderStatus) -> Vec<Row> {

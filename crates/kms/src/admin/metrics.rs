@@ -13,6 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::status::key_id_hash;
+use crate::audit::{Head, Recorder};
 use crate::provider::{OUTCOMES, Outcomes, Provider, Sighting, Standing};
 use crate::traffic::{Latencies, Method, code_name};
 
@@ -37,6 +38,8 @@ enum Kind {
 }
 
 enum Source {
+    /// Of the audit log; nothing where there is none.
+    Audit(fn(&Recorder) -> Vec<Sample>),
     Process(fn() -> Vec<Sample>),
     Provider(fn(&Provider) -> Vec<Sample>),
 }
@@ -60,6 +63,36 @@ pub const METRICS: &[Metric] = &[
         labels: &["version"],
         help: "Version of the program",
         source: Source::Process(|| vec![(vec![env!("CARGO_PKG_VERSION").into()], Value::Labels)]),
+    },
+    Metric {
+        name: "casemate_kms_audit_head",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &["part"],
+        help: "The last line of the audit log, as two numbers: seq, and hash, whose 13 hex digits the line's hash begins with",
+        source: Source::Audit(|audit| {
+            // Both of one line. As a label, a hash would make a new series each time.
+            let Head { seq, hash } = audit.head();
+            [("seq", seq), ("hash", hash.start())]
+                .map(|(part, number)| (vec![part.into()], Value::Whole(number)))
+                .into()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_audit_missed",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &[],
+        help: "Calls that are not in the audit log",
+        source: Source::Audit(|audit| one(Value::Whole(audit.missed()))),
+    },
+    Metric {
+        name: "casemate_kms_audit_failing",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "1 if nothing can be written to the audit log now",
+        source: Source::Audit(|audit| one(Value::Whole(audit.problem().is_some().into()))),
     },
     Metric {
         name: "casemate_kms_writing",
@@ -268,7 +301,7 @@ impl Metric {
         matches!(self.source, Source::Provider(_))
     }
 
-    fn encode(&self, encoder: &mut DescriptorEncoder, providers: &[Arc<Provider>]) -> fmt::Result {
+    fn encode(&self, encoder: &mut DescriptorEncoder, shown: &Scrape) -> fmt::Result {
         let unit = self.in_seconds.then_some(&Unit::Seconds);
         let kind = match self.kind {
             Kind::Counter => MetricType::Counter,
@@ -278,10 +311,14 @@ impl Metric {
         };
         let mut encoder = encoder.encode_descriptor(self.name, self.help, unit, kind)?;
         match self.source {
+            Source::Audit(samples) => {
+                let mut samples = shown.audit.iter().flat_map(samples);
+                samples.try_for_each(|sample| self.encode_sample(&mut encoder, None, sample))
+            }
             Source::Process(samples) => {
                 samples().into_iter().try_for_each(|sample| self.encode_sample(&mut encoder, None, sample))
             }
-            Source::Provider(samples) => providers.iter().try_for_each(|provider| {
+            Source::Provider(samples) => shown.providers.iter().try_for_each(|provider| {
                 let mut samples = samples(provider).into_iter();
                 samples.try_for_each(|sample| self.encode_sample(&mut encoder, Some(provider.name()), sample))
             }),
@@ -320,20 +357,23 @@ impl Metric {
 ///
 /// # Errors
 /// None that is known: it writes to memory.
-pub fn text(providers: &Arc<[Arc<Provider>]>) -> Result<String, fmt::Error> {
+pub fn text(providers: &Arc<[Arc<Provider>]>, audit: Option<&Recorder>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape(providers.clone())));
+    registry.register_collector(Box::new(Scrape { providers: providers.clone(), audit: audit.cloned() }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
     Ok(text)
 }
 
 #[derive(Debug)]
-struct Scrape(Arc<[Arc<Provider>]>);
+struct Scrape {
+    providers: Arc<[Arc<Provider>]>,
+    audit: Option<Recorder>,
+}
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        METRICS.iter().try_for_each(|metric| metric.encode(&mut encoder, &self.0))
+        METRICS.iter().try_for_each(|metric| metric.encode(&mut encoder, self))
     }
 }
 

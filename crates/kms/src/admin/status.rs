@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
+use crate::audit::Recorder;
 use crate::provider::{self, Provider, Sighting, Snapshot, Standing, WriteKek, class_name};
 use crate::traffic::{self, Method, code_name};
 
@@ -19,8 +20,33 @@ pub struct Document {
     pub version: String,
     /// When it was made.
     pub time: String,
+    /// The audit log; null if none is written.
+    #[serde(default)]
+    pub audit: Option<AuditStatus>,
     /// Each provider, in the order of the configuration.
     pub providers: Vec<ProviderStatus>,
+}
+
+/// The audit log, of all providers together.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct AuditStatus {
+    /// Its last line. Kept elsewhere, it proves later that nothing up to it was changed.
+    pub head: AuditHead,
+    /// Calls since the start that are not in it.
+    pub missed: u64,
+    /// Why nothing can be written to it now, and what to do; null if it can.
+    pub problem: Option<String>,
+}
+
+/// The last line of the audit log.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct AuditHead {
+    /// Its number; 0 if there is no line yet.
+    pub seq: u64,
+    /// Its hash.
+    pub hash: String,
+    /// Both, as `casemate audit verify --head` takes them.
+    pub anchor: String,
 }
 
 /// One provider.
@@ -268,10 +294,11 @@ pub fn key_id_hash(key_id: &str) -> String {
 
 impl Document {
     /// What is so now. Asks nobody.
-    pub fn of(providers: &[Arc<Provider>]) -> Self {
+    pub fn of(providers: &[Arc<Provider>], audit: Option<&Recorder>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
             time: Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
+            audit: audit.map(AuditStatus::of),
             providers: providers.iter().map(|provider| ProviderStatus::of(provider)).collect(),
         }
     }
@@ -279,6 +306,17 @@ impl Document {
     /// The JSON Schema of the document: every field with what it means.
     pub fn schema() -> Schema {
         schemars::schema_for!(Self)
+    }
+}
+
+impl AuditStatus {
+    fn of(audit: &Recorder) -> Self {
+        let head = audit.head();
+        Self {
+            head: AuditHead { seq: head.seq, hash: head.hash.to_string(), anchor: head.to_string() },
+            missed: audit.missed(),
+            problem: audit.problem().map(|problem| problem.to_string()),
+        }
     }
 }
 

@@ -39,6 +39,11 @@ pub struct Hash(pub [u8; 32]);
 impl Hash {
     /// What the first line of a chain is linked to.
     pub const NONE: Self = Self([0; 32]);
+
+    /// Its first 13 hex digits, as a number that a 64-bit float holds.
+    pub fn start(&self) -> u64 {
+        self.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)) >> 12
+    }
 }
 
 /// The last line of a log: who keeps it elsewhere can tell later whether the log up to here is still the same.

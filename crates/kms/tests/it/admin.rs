@@ -12,6 +12,7 @@ use std::time::Duration;
 use casemate_keys::{Algorithm, LocalKek};
 use casemate_kms::admin::status::{Document, ProviderStatus};
 use casemate_kms::admin::{Admin, CONNECTION_DEADLINE, MAX_CONNECTIONS, metrics};
+use casemate_kms::audit::Recorder;
 use casemate_kms::provider::{Provider, Told};
 use casemate_kms::socket::{Admission, Socket};
 use casemate_wire::kms_v2::{DecryptRequest, EncryptRequest, StatusRequest};
@@ -34,10 +35,14 @@ struct Window {
 
 impl Window {
     async fn open(providers: impl IntoIterator<Item = Arc<Provider>>) -> Self {
+        Self::with(providers, None).await
+    }
+
+    async fn with(providers: impl IntoIterator<Item = Arc<Provider>>, audit: Option<Recorder>) -> Self {
         let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
         let socket = folder.path().join("admin.sock");
         let bound = Socket::bind(&endpoint(&socket), Admission::default()).await.unwrap();
-        tokio::spawn(Admin::new(providers).serve(bound, stop.clone()));
+        tokio::spawn(Admin::new(providers, audit).serve(bound, stop.clone()));
         Self { socket, _stop: stop.drop_guard(), _folder: folder }
     }
 

@@ -29,7 +29,7 @@ fn every_field_and_metric_is_on_the_page() {
 #[test]
 fn the_tables_name_what_the_document_really_has() {
     // A field that serde writes and the schema does not know would be missing on the page.
-    let document = serde_json::to_value(Document::of(&[])).unwrap();
+    let document = serde_json::to_value(Document::of(&[], None)).unwrap();
     let schema = Document::schema().as_value().clone();
     for field in document.as_object().unwrap().keys() {
         assert!(schema["properties"].get(field).is_some(), "{field}");
