@@ -102,7 +102,7 @@ pub const ALLOWED: &[Group] = &[
     Group {
         reason: "memory: the allocator, stacks of threads, pages of keys that are locked and kept from dumps",
         condition: Always,
-        calls: calls![SYS_brk SYS_madvise SYS_mlock SYS_mlock2 SYS_mremap SYS_munlock SYS_munmap],
+        calls: calls![SYS_brk SYS_madvise SYS_memfd_secret SYS_mlock SYS_mlock2 SYS_mremap SYS_munlock SYS_munmap],
     },
     Group {
         reason: "memory with a protection: never code, since all code is loaded before",
