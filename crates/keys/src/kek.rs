@@ -6,6 +6,7 @@ use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
 use crate::kdf::{Label, derive};
+use crate::secret_memory::KeyBytes;
 use crate::{Digest, KekId, Suite, gcm};
 
 /// DEK sources that may be sealed: an AES-128 key of the oldest servers up to what a later
@@ -17,9 +18,9 @@ const HEADER_LEN: usize = 1 + RANDOM_LEN;
 /// What sealing adds to a DEK source: suite, random, nonce and tag.
 pub const CIPHERTEXT_OVERHEAD: usize = HEADER_LEN + gcm::OVERHEAD;
 
-/// A 256-bit key that is wiped when dropped and never shown.
+/// A 256-bit key that is wiped when dropped and never shown. It stands in [`secret_memory`](crate::secret_memory).
 #[derive(Clone)]
-pub struct LocalKek(Box<Zeroizing<[u8; 32]>>);
+pub struct LocalKek(KeyBytes);
 
 /// Why a local KEK did not seal or open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -56,22 +57,22 @@ impl LocalKek {
     /// # Panics
     /// If the system has no randomness; there is nothing safe to do then.
     pub fn generate() -> Self {
-        let mut key = Zeroizing::new([0; 32]);
-        rand::fill(&mut *key).expect("the system has randomness");
-        Self(Box::new(key))
+        let mut key = KeyBytes::zero();
+        rand::fill(key.bytes_mut()).expect("the system has randomness");
+        Self(key)
     }
 
     /// The local KEK of these bytes, as a vector or an opened wrap holds them; `None` unless 32.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut key = Zeroizing::new([0; 32]);
-        (bytes.len() == key.len()).then(|| {
-            key.copy_from_slice(bytes);
-            Self(Box::new(key))
-        })
+        let bytes: &[u8; 32] = bytes.try_into().ok()?;
+        // Straight into its place: what is moved leaves a copy behind on the stack.
+        let mut key = KeyBytes::zero();
+        key.bytes_mut().copy_from_slice(bytes);
+        Some(Self(key))
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {
-        &self.0
+        self.0.bytes()
     }
 
     /// The identity of this key. It commits to the key, which AES-GCM does not.

@@ -8,7 +8,8 @@
 //!   stored is bound: by the seal key of each ciphertext, or by not being accepted at all.
 //! * **Nothing is believed.** [`ReadPolicy::check`] decides from the configuration, before any
 //!   call to a key service, which wraps of a record may be tried.
-//! * **No I/O, no clock.** Time comes in as an argument; key bytes are zeroized and have no `Debug`.
+//! * **No I/O, no clock.** Time comes in as an argument; key bytes are zeroized and have no `Debug`. The system is asked
+//!   for randomness and for memory.
 //!
 //! Map:
 //! * [`names`], [`Lineage`]: the names of keys, parsed once.
@@ -17,6 +18,7 @@
 //! * [`LocalKek`]: seals and opens DEK sources; [`payload`]: what a root key wraps.
 //! * [`ReadPolicy`]: the checks of Decrypt. [`origin`]: who made a record.
 //! * [`kdf`], [`gcm`], [`list`]: the three compositions that everything above is made of.
+//! * [`secret_memory`]: where local KEKs stand. The one module with `unsafe` is below it.
 //! * [`crypto_module`]: what computes them, and whether in FIPS mode.
 
 pub mod crypto_module;
@@ -31,6 +33,7 @@ pub mod payload;
 mod policy;
 mod read;
 mod record;
+pub mod secret_memory;
 
 pub use kek::{CIPHERTEXT_OVERHEAD, DEK_SOURCE_LEN, KekError, LocalKek};
 pub use lineage::{Lineage, LineageError, LineagePrefix};
