@@ -2,6 +2,7 @@
 
 mod confined;
 
+use std::alloc::System;
 use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use casemate_daemon::confine::{ConfineError, Enforced};
 use casemate_daemon::{log, notify};
 use casemate_keys::KeyId;
 use casemate_keys::crypto_module::CryptoModule;
+use casemate_keys::secret_memory::{self, Kind};
 use casemate_kms::check::check;
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
 use casemate_kms::config::{API_VERSION, Config};
@@ -19,6 +21,11 @@ use casemate_kms::version::Version;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use zeroizing_alloc::ZeroAlloc;
+
+/// Memory is wiped when it is freed: messages and keys pass through many hands.
+#[global_allocator]
+static WIPED: ZeroAlloc<System> = ZeroAlloc(System);
 
 /// How long a stop waits for files that are being written.
 const LAST_WRITES: Duration = Duration::from_secs(1);
@@ -79,6 +86,10 @@ fn confine(config: &Config, file: &ConfigFile) -> Result<usize, ConfineError> {
         None => tracing::warn!(
             "not confined, as --no-confinement says: whoever breaks in can do all that this user can"
         ),
+    }
+    match secret_memory::kind() {
+        kind @ Kind::Ordinary => tracing::warn!("memory of local KEKs is {kind}; raise it (LimitMEMLOCK=)"),
+        kind => tracing::info!("memory of local KEKs is {kind}"),
     }
     Ok(workers)
 }
