@@ -20,10 +20,11 @@ mod recorder;
 mod writer;
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -35,8 +36,8 @@ pub use self::recorder::{NotRecorded, Recorder, Recording};
 use self::writer::{Layout, Writer};
 use crate::config::AuditConfig;
 
-/// Calls that wait for the writer: some seconds of a disk that hangs, at the rate of a busy API server.
-const QUEUE: usize = 4096;
+/// Calls of one provider that wait for the writer: some seconds of a disk that hangs, at the rate of a busy API server.
+const PLACES: usize = 4096;
 /// How long a stop waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -77,20 +78,21 @@ impl Audit {
         };
         let shared = Arc::new(Shared::default());
         let writer = Writer::open(layout, shared.clone())?;
-        let (queue, messages) = sync_channel(QUEUE);
+        let (queue, messages) = channel();
         let writer = thread::Builder::new().name("audit".into()).spawn(move || writer.run(&messages))?;
-        Ok(Self { recorder: Recorder { queue, shared, on_failure: config.on_failure }, writer })
+        let places = Arc::new(Semaphore::new(PLACES));
+        Ok(Self { recorder: Recorder { queue, places, shared, on_failure: config.on_failure }, writer })
     }
 
-    /// The way into it.
-    pub fn recorder(&self) -> &Recorder {
-        &self.recorder
+    /// A way into it, with places in the queue for one provider alone: what others send can't fill them.
+    pub fn recorder(&self) -> Recorder {
+        Recorder { places: Arc::new(Semaphore::new(PLACES)), ..self.recorder.clone() }
     }
 
     /// Writes what was recorded until now, and the last checkpoint.
     pub async fn stop(self) {
         let ended = spawn_blocking(move || {
-            // A queue that is full is emptied first; a writer that is gone has ended.
+            // What is in the queue is written first; a writer that is gone has ended.
             let _ = self.recorder.queue.send(Message::Stop);
             self.writer.join().is_ok()
         });

@@ -12,7 +12,7 @@
 //!
 //! Beside both, [`admin`] shows on a socket of its own what goes on, and touches none of it.
 //!
-//! [`audit`] writes down each call, in a file that shows when it was changed.
+//! [`audit`] writes down each call, in a file that shows when it was changed; [`rejected`] sees the calls that are none.
 //!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
 //! [`traffic`] (what was served, counted), [`cli`] (the command line), [`version`] (what was built).
@@ -24,6 +24,7 @@ pub mod cli;
 pub mod config;
 pub mod grpc;
 pub mod provider;
+pub mod rejected;
 pub mod serve;
 pub mod socket;
 pub mod traffic;

@@ -16,6 +16,7 @@ use crate::audit::{Audit, AuditError};
 use crate::config::{Config, Endpoint, ProviderConfig};
 use crate::grpc::Service;
 use crate::provider::{Observer, Provider, Settings, Store, StoreError};
+use crate::rejected::Rejections;
 use crate::socket::{Admission, PassedSockets, Socket, SocketError, TooFewDescriptors, make_room, transport};
 
 /// How long the first calls wait for the first look at root keys.
@@ -88,7 +89,7 @@ pub async fn serve(
 
     if let Some(socket) = admin_socket {
         let shown = bound.iter().map(|(provider, ..)| provider.clone());
-        let admin = Admin::new(shown, audit.as_ref().map(|audit| audit.recorder().clone()));
+        let admin = Admin::new(shown, audit.as_ref().map(Audit::recorder));
         let stop = stop.clone();
         tracing::info!(endpoint = %socket.endpoint(), "the admin socket is open");
         tokio::spawn(async move {
@@ -103,7 +104,7 @@ pub async fn serve(
     let starting = Arc::new(AtomicUsize::new(bound.len()));
     let mut servers = JoinSet::new();
     for (provider, mut observer, socket) in bound {
-        let recorder = audit.as_ref().map(|audit| audit.recorder().clone());
+        let recorder = audit.as_ref().map(Audit::recorder);
         let (name, stop, starting) = (provider.name().to_owned(), stop.clone(), starting.clone());
         servers.spawn(async move {
             // So that the first Status finds an answer; but Status never waits for a key service that is slow.
@@ -120,7 +121,9 @@ pub async fn serve(
                 notify::ready();
             }
             let connections = socket.serve(provider.traffic().clone(), stop.clone());
-            let server = transport().add_service(Service::audited_server(provider, recorder));
+            let rejections = Rejections::of(&provider, recorder.clone());
+            let server =
+                transport().layer(rejections).add_service(Service::audited_server(provider, recorder));
             let stopped = stop.clone();
             let serving =
                 server.serve_with_incoming_shutdown(connections, async move { stopped.cancelled().await });

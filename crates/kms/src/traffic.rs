@@ -1,5 +1,6 @@
 //! What one provider served, in atomics alone: counting costs no lock and no allocation, whatever a client sends.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +15,12 @@ const BOUNDS: [u64; 14] = [
 ];
 const CODES: usize = 17;
 
-/// The calls of KMS v2.
+tokio::task_local! {
+    /// Whether a handler counts the call that runs.
+    static BEGUN: Cell<bool>;
+}
+
+/// The calls of KMS v2, and what is none of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Which key id would write.
@@ -23,11 +29,23 @@ pub enum Method {
     Encrypt,
     /// Open.
     Decrypt,
+    /// Whatever else a client asks for.
+    Other,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Status, Self::Encrypt, Self::Decrypt];
+    pub const ALL: [Self; 4] = [Self::Status, Self::Encrypt, Self::Decrypt, Self::Other];
+
+    /// The one that is called at this path.
+    pub fn at(path: &str) -> Self {
+        match path {
+            "/v2.KeyManagementService/Status" => Self::Status,
+            "/v2.KeyManagementService/Encrypt" => Self::Encrypt,
+            "/v2.KeyManagementService/Decrypt" => Self::Decrypt,
+            _ => Self::Other,
+        }
+    }
 
     /// As in logs, in metrics and in the interface definition.
     pub fn name(self) -> &'static str {
@@ -35,6 +53,7 @@ impl Method {
             Self::Status => "Status",
             Self::Encrypt => "Encrypt",
             Self::Decrypt => "Decrypt",
+            Self::Other => "other",
         }
     }
 }
@@ -42,7 +61,7 @@ impl Method {
 /// What was served since the start.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    calls: [Calls; 3],
+    calls: [Calls; Method::ALL.len()],
     connections: Connections,
 }
 
@@ -67,7 +86,14 @@ impl Traffic {
     /// A call has begun. It counts when the answer is told with [`Call::end`], or as cancelled when it is dropped
     /// before: the client went away or its deadline passed.
     pub fn begin(&self, method: Method) -> Call<'_> {
+        // Elsewhere than in `and_whether_begun` nobody asks.
+        let _ = BEGUN.try_with(|begun| begun.set(true));
         Call { calls: &self.calls[method as usize], started: Instant::now(), code: Code::Cancelled }
+    }
+
+    /// A call has ended that nobody began.
+    pub fn count(&self, method: Method, code: Code, took: Duration) {
+        self.calls[method as usize].count(code, took);
     }
 
     /// Calls of `method` by code; codes that never occurred are left out.
@@ -96,6 +122,18 @@ impl Traffic {
     }
 }
 
+impl Calls {
+    fn count(&self, code: Code, took: Duration) {
+        let took = micros(took);
+        let bucket = BOUNDS.iter().position(|bound| took <= *bound).unwrap_or(BOUNDS.len());
+        self.by_latency[bucket].fetch_add(1, Ordering::Relaxed);
+        self.microseconds.fetch_add(took, Ordering::Relaxed);
+        if let Some(count) = self.by_code.get(code as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A call that is being served.
 #[derive(Debug)]
 pub struct Call<'a> {
@@ -113,14 +151,18 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let took = micros(self.started.elapsed());
-        let bucket = BOUNDS.iter().position(|bound| took <= *bound).unwrap_or(BOUNDS.len());
-        self.calls.by_latency[bucket].fetch_add(1, Ordering::Relaxed);
-        self.calls.microseconds.fetch_add(took, Ordering::Relaxed);
-        if let Some(count) = self.calls.by_code.get(self.code as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.calls.count(self.code, self.started.elapsed());
     }
+}
+
+/// Runs `call`, within which [`begun`] tells whether it was begun; also while it is dropped.
+pub(crate) fn and_whether_begun<F: Future>(call: F) -> impl Future<Output = F::Output> {
+    BEGUN.scope(Cell::new(false), call)
+}
+
+/// Whether the call that runs here was begun with [`Traffic::begin`].
+pub(crate) fn begun() -> bool {
+    BEGUN.try_with(Cell::get).unwrap_or(false)
 }
 
 fn micros(took: Duration) -> u64 {

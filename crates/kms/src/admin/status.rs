@@ -265,7 +265,7 @@ pub struct OpenedKeks {
 /// Calls of one method with one code.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct Requests {
-    /// `Status`, `Encrypt` or `Decrypt`.
+    /// `Status`, `Encrypt`, `Decrypt`; `other` for what is no call of KMS v2.
     pub method: String,
     /// The gRPC code, `OK` if it was served.
     pub code: String,

@@ -142,7 +142,7 @@ pub struct Call {
     /// Of which provider.
     #[serde(serialize_with = "as_text")]
     pub provider: Arc<str>,
-    /// `Status`, `Encrypt` or `Decrypt`.
+    /// `Status`, `Encrypt`, `Decrypt`; `other` for what is no call of KMS v2.
     pub method: &'static str,
     /// What kube-apiserver calls the request.
     #[serde(skip_serializing_if = "Option::is_none")]

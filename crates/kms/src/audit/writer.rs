@@ -17,6 +17,8 @@ use super::recorder::{Message, Shared};
 const CHECKPOINT_AFTER: Duration = Duration::from_secs(300);
 /// How often it is looked for calls that were missed and for files that were moved, when there are no calls.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often the journal gets the head while there are calls, so that it anchors more than starts and stops do.
+const JOURNAL_EVERY: Duration = Duration::from_secs(3600);
 /// Calls that are written at a time.
 const BATCH: usize = 256;
 const PROGRAM: &str = concat!("casemate-kms/", env!("CARGO_PKG_VERSION"));
@@ -43,6 +45,8 @@ pub(super) struct Writer {
     missed: Missed,
     since_checkpoint: u64,
     last_checkpoint: Instant,
+    /// What the journal has, and since when.
+    journalled: (Head, Instant),
     /// A file that could not be rotated grows until then, before it is tried again.
     no_rotation_below: u64,
 }
@@ -74,6 +78,7 @@ impl Writer {
             missed: Missed::default(),
             since_checkpoint: 0,
             last_checkpoint: Instant::now(),
+            journalled: (Head::EMPTY, Instant::now()),
             no_rotation_below: 0,
         };
         match writer.write(&[]) {
@@ -95,7 +100,8 @@ impl Writer {
             };
             while let Some(message) = next {
                 match message {
-                    Message::Call(call, written) => {
+                    Message::Call(call, written, place) => {
+                        drop(place);
                         calls.push(call);
                         waiting.extend(written);
                     }
@@ -167,6 +173,10 @@ impl Writer {
         self.append(batch)?;
         self.due.clear();
         self.missed = Missed::default();
+        let (told, at) = self.journalled;
+        if at.elapsed() >= JOURNAL_EVERY && self.head != Some(told) {
+            self.log_head("the audit log grows");
+        }
         // Not at the start: those who wait for it have nothing to lose yet.
         if checkpointed && !calls.is_empty() { self.sync() } else { Ok(()) }
     }
@@ -196,9 +206,9 @@ impl Writer {
                 "the last line of the audit log is damaged; the file is moved aside, a new one begins"
             );
         }
-        tracing::info!(path = %self.layout.path.display(), head = %found.head, "the audit log goes on");
         self.shared.head.store(Arc::new(found.head));
         self.head = Some(found.head);
+        self.log_head("the audit log goes on");
         self.file = Some(found.log);
         let (program, pid) = (PROGRAM, std::process::id());
         self.due.push(Event::Start { program, pid, cut: found.cut, damaged: found.damaged });
@@ -314,8 +324,9 @@ impl Writer {
     }
 
     /// Where it may be kept out of reach of who changes the log.
-    fn log_head(&self, what: &str) {
+    fn log_head(&mut self, what: &str) {
         let head = self.head.unwrap_or(Head::EMPTY);
+        self.journalled = (head, Instant::now());
         tracing::info!(path = %self.layout.path.display(), %head, "{what}");
     }
 }

@@ -3,6 +3,7 @@
 mod faults;
 mod page;
 mod program;
+mod rejected;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ impl Window {
     }
 }
 
-async fn get(socket: &Path, path: &str) -> (u16, String) {
+pub(crate) async fn get(socket: &Path, path: &str) -> (u16, String) {
     ask(socket, format!("GET {path} HTTP/1.1\r\nhost: admin\r\n\r\n").as_bytes()).await
 }
 
@@ -88,7 +89,7 @@ fn double(name: &str) -> Arc<RootKeyDouble> {
 }
 
 /// The value of one series.
-fn value(metrics: &str, series: &str) -> Option<f64> {
+pub(crate) fn value(metrics: &str, series: &str) -> Option<f64> {
     let rest = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     rest.map(|value| value.parse().unwrap())
 }

@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::channel;
 
 use tempfile::TempDir;
 
@@ -100,6 +100,20 @@ fn what_was_written_verifies_over_restarts() {
     assert_eq!((report.finding_count, report.calls), (0, 2503), "{report:?}");
     assert_eq!(report.anchored_to, head.map(|head| head.seq));
     assert!(report.authenticated_to > Some(2000));
+}
+
+#[test]
+fn the_journal_gets_a_new_head_each_hour() {
+    let place = Place::new();
+    let mut writer = place.open();
+    let at_start = writer.journalled.0;
+    writer.write(&calls(3)).unwrap();
+    assert_eq!(writer.journalled.0, at_start, "not with each line");
+    writer.journalled.1 = Instant::now().checked_sub(JOURNAL_EVERY).unwrap();
+    writer.write(&calls(1)).unwrap();
+    assert_eq!(Some(writer.journalled.0), head(&writer));
+    writer.write(&calls(1)).unwrap();
+    assert_ne!(Some(writer.journalled.0), head(&writer));
 }
 
 #[test]
@@ -275,12 +289,14 @@ fn the_thread_writes_all_that_came_before_the_stop() {
     let place = Place::new();
     let writer = place.open();
     let shared = writer.shared.clone();
-    let (queue, messages) = sync_channel(1000);
+    let (queue, messages) = channel();
+    let places = Arc::new(tokio::sync::Semaphore::new(701));
+    let taken = || places.clone().try_acquire_owned().unwrap();
     for call in calls(700) {
-        queue.send(Message::Call(call, None)).unwrap();
+        queue.send(Message::Call(call, None, taken())).unwrap();
     }
     let (tell, written) = tokio::sync::oneshot::channel();
-    queue.send(Message::Call(calls(1).remove(0), Some(tell))).unwrap();
+    queue.send(Message::Call(calls(1).remove(0), Some(tell), taken())).unwrap();
     queue.send(Message::Stop).unwrap();
     writer.run(&messages);
     assert_eq!(written.blocking_recv(), Ok(true));
@@ -288,4 +304,5 @@ fn the_thread_writes_all_that_came_before_the_stop() {
     let report = place.verify(&["audit.log"], Some(head));
     assert_eq!((report.finding_count, report.calls), (0, 701));
     assert_eq!(report.authenticated_to, Some(head.seq), "the stop is a checkpoint");
+    assert_eq!(places.available_permits(), 701, "who has written gives the places back");
 }
