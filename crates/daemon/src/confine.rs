@@ -10,14 +10,14 @@ mod folders;
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
 
 use self::calls::{ALLOWED, CallsError, FATAL};
-pub use self::folders::Folders;
-use self::folders::{FilesError, Kept, Landlock};
+use self::folders::{FilesError, Held, Kept, Landlock};
+pub use self::folders::{Folders, OutOfReach};
 
 /// Confinement failed. What was enforced until then stays.
 #[derive(Debug, thiserror::Error)]
@@ -85,12 +85,12 @@ impl Enforced {
             layer("process", true, "no new privileges, no core file, no debugger of the same user".into()),
             layer("files", landlock.files(), self.files.to_string()),
             layer(
-                "TCP",
+                "network",
                 true,
                 either(
                     landlock.tcp(),
-                    "refused by Landlock and as a system call",
-                    "refused as a system call",
+                    "an internet socket ends the process, and Landlock refuses TCP",
+                    "an internet socket ends the process",
                 ),
             ),
             layer(
@@ -117,6 +117,14 @@ impl Enforced {
     /// Declared folders that are not there: if they are made later, this process can't use them.
     pub fn absent(&self) -> &[PathBuf] {
         &self.files.absent
+    }
+
+    /// Whether this process can still read `path`, as far as confinement goes; permissions are another matter.
+    ///
+    /// # Errors
+    /// [`OutOfReach`] says why not, and what can be read.
+    pub fn reaches(&self, path: &Path) -> Result<(), OutOfReach> {
+        self.files.reaches(path)
     }
 
     /// Writes a line about each layer to the log.
@@ -148,7 +156,7 @@ impl fmt::Display for Kept {
             Landlock::Version(version) => {
                 write!(f, "Landlock {version}")?;
                 let mut said = "";
-                for (access, folder) in &self.folders {
+                for Held { access, folder, .. } in &self.folders {
                     let separator = if said == access.verb() { ", " } else { "; " };
                     said = access.verb();
                     match separator {

@@ -2,7 +2,10 @@
 //!
 //! A program runs itself once for each [`Attempt`], because some end the process: [`Attempt::prepare`], then
 //! [`crate::confine::confine`] as it does when it serves, then [`Prepared::go`]. Whoever started it judges what came of
-//! it with [`Attempt::outcome`]. Nothing that succeeds does harm.
+//! it with [`Attempt::outcome`], and asks the [`KernelLog`] whether it is written there. Nothing that succeeds does
+//! harm.
+
+mod kernel_log;
 
 use std::env;
 use std::fs::{self, File};
@@ -14,10 +17,14 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, Output, Stdio, id};
 
+use nix::sys::ptrace;
+use nix::unistd::Pid;
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open, test_kill_process,
 };
+
+pub use self::kernel_log::{KernelLog, Record};
 
 /// What a [`Prepared::go`] prints that was not refused.
 const SUCCEEDED: &str = "succeeded";
@@ -43,6 +50,8 @@ pub enum Attempt {
     Spawn,
     /// Take an open file out of another process, as a debugger could.
     Take,
+    /// Become the debugger of another process.
+    Trace,
     /// Make a file outside the declared folders.
     Write,
 }
@@ -80,9 +89,10 @@ pub struct Outcome {
 
 impl Attempt {
     /// Each one.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Execute,
         Self::Spawn,
+        Self::Trace,
         Self::Take,
         Self::Signal,
         Self::Internet,
@@ -105,6 +115,7 @@ impl Attempt {
             Self::Signal => "signal",
             Self::Spawn => "spawn",
             Self::Take => "take-descriptor",
+            Self::Trace => "trace",
             Self::Write => "write-outside",
         }
     }
@@ -117,7 +128,7 @@ impl Attempt {
     /// What must come of it.
     pub fn must(self) -> Must {
         match self {
-            Self::Execute | Self::Take => Must::End,
+            Self::Execute | Self::Internet | Self::Take | Self::Trace => Must::End,
             _ => Must::Fail,
         }
     }
@@ -194,6 +205,8 @@ impl Prepared {
             Self::Process(process) => Ok(pidfd_getfd(process, 0, PidfdGetfdFlags::empty()).map(drop)?),
             Self::Ready(Attempt::Execute) => Err(other_program()?.exec()),
             Self::Ready(Attempt::Spawn) => other_program()?.status().map(drop),
+            // It is not stopped, and free again when this process ends.
+            Self::Ready(Attempt::Trace) => Ok(ptrace::seize(Pid::parent(), ptrace::Options::empty())?),
             Self::Ready(Attempt::Signal) => Ok(test_kill_process(getppid().unwrap_or_else(getpid))?),
             Self::Ready(Attempt::Internet) => UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(drop),
             Self::Ready(Attempt::Netlink) => {

@@ -1,15 +1,22 @@
 //! What `casemate-kms` keeps when it gives up the rest.
 
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output as Ended, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
-use casemate_daemon::confine::{ConfineError, Enforced, Folders, confine};
-use casemate_daemon::probe::{Attempt, Must};
+use casemate_daemon::confine::{ConfineError, Enforced, Folders, OutOfReach, confine};
+use casemate_daemon::probe::{Attempt, KernelLog, Must};
 use casemate_kms::check::Finding;
 use casemate_kms::cli::{ConfigFile, Output};
 use casemate_kms::config::Config;
+
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Confines the process to what `config`, read from `file`, names. `None` if the admin wants none of it.
 pub(crate) fn apply(config: &Config, file: &ConfigFile) -> Result<Option<Enforced>, ConfineError> {
@@ -57,54 +64,113 @@ pub(crate) fn findings(enforced: Option<&Enforced>, config: &Config) -> Vec<Find
     }
 }
 
-/// Tries everything in a process of its own, and says what came of it.
+/// Files that are read while it serves.
+pub(crate) fn files(config: &Config, file: &Path) -> Vec<PathBuf> {
+    let mut files = vec![file.to_owned()];
+    files.extend(
+        config.audit.iter().filter_map(|audit| Some(audit.checkpoint_key.as_ref()?.path.to_path_buf())),
+    );
+    for provider in &config.providers {
+        let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
+        let keys = write.map(|key| &key.file).chain(read.map(|key| &key.file));
+        files.extend(keys.map(|key| key.path.to_path_buf()));
+    }
+    files
+}
+
+/// Says in the log which of `files` came to be where this process can't read. Who reads one finds it forbidden, although
+/// its permissions are right; only here it is known why.
+pub(crate) async fn watch(enforced: Enforced, files: Vec<PathBuf>) {
+    let mut said: BTreeMap<&Path, OutOfReach> = BTreeMap::new();
+    loop {
+        for file in &files {
+            match enforced.reaches(file) {
+                Ok(()) if said.remove(&**file).is_some() => {
+                    tracing::info!(file = %file.display(), "this file can be read again");
+                }
+                Err(refused) if said.get(&**file) != Some(&refused) => {
+                    tracing::warn!("{refused}");
+                    said.insert(file, refused);
+                }
+                _ => {}
+            }
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Tries everything in a process of its own, and says what came of it and where that is logged.
 pub(crate) fn probe(file: &ConfigFile, output: Output) -> ExitCode {
     let mut held = true;
     let mut lines = Vec::new();
     for attempt in Attempt::ALL {
-        let outcome = match try_apart(attempt, file) {
-            Ok(ended) => attempt.outcome(&ended),
+        let (outcome, logged) = match try_apart(attempt, file) {
+            Ok((ended, logged)) => (attempt.outcome(&ended), logged),
             Err(error) => {
                 eprintln!("casemate-kms: {error}");
                 return ExitCode::FAILURE;
             }
         };
         held &= outcome.held;
-        lines.push((attempt, outcome));
+        lines.push((attempt, outcome, logged));
     }
     match output {
         Output::Json => {
             let attempts: Vec<_> = lines
                 .iter()
-                .map(|(attempt, outcome)| {
+                .map(|(attempt, outcome, logged)| {
                     let must = match attempt.must() {
                         Must::End => "end the process",
                         Must::Fail => "fail",
                     };
                     serde_json::json!({
                         "attempt": attempt.word(), "must": must, "held": outcome.held, "outcome": outcome.detail,
+                        "logged": logged,
                     })
                 })
                 .collect();
             println!("{}", serde_json::json!({"attempts": attempts, "held": held}));
         }
         Output::Table => {
-            for (attempt, outcome) in &lines {
+            for (attempt, outcome, logged) in &lines {
                 let verdict = if outcome.held { "ok  " } else { "FAIL" };
-                println!("{verdict}  {}: {}", attempt.word(), outcome.detail);
+                println!("{verdict}  {}: {}; {logged}", attempt.word(), outcome.detail);
             }
         }
     }
     if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn try_apart(attempt: Attempt, file: &ConfigFile) -> std::io::Result<std::process::Output> {
+fn try_apart(attempt: Attempt, file: &ConfigFile) -> io::Result<(Ended, String)> {
+    let log = KernelLog::from_now();
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["probe", "--attempt", attempt.word(), "--config"]).arg(&file.config);
     if file.no_confinement {
         command.arg("--no-confinement");
     }
-    command.stdin(Stdio::null()).output()
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let pid = child.id();
+    let ended = child.wait_with_output()?;
+    let logged = match log {
+        Ok(log) => logged(log, pid, attempt.must()),
+        Err(error) => format!("the kernel's log can't be read: {error}"),
+    };
+    Ok((ended, logged))
+}
+
+/// Where it is logged that process `pid` was refused something. The kernel writes when it has time for it.
+fn logged(mut log: KernelLog, pid: u32, must: Must) -> String {
+    let looks = match must {
+        Must::End => 100,
+        Must::Fail => 10,
+    };
+    for _ in 0..looks {
+        if let Some(record) = log.refusal_of(pid) {
+            return format!("in the kernel's log, type {}", record.number());
+        }
+        sleep(BETWEEN_LOOKS);
+    }
+    "not in the kernel's log".into()
 }
 
 /// One attempt, in this process.
@@ -126,19 +192,12 @@ pub(crate) fn attempt(attempt: Attempt, config: &Config, file: &ConfigFile) -> E
 }
 
 fn folders(config: &Config, file: &Path) -> Folders {
-    let mut folders = Folders::default().read_beside(file).state(&**config.state_directory);
+    let read = files(config, file);
+    let folders = read.iter().fold(Folders::default(), |folders, file| folders.read_beside(file));
+    let mut folders = folders.state(&**config.state_directory);
     if let Some(audit) = &config.audit {
         // Rotated files and what is set aside stand beside the log.
         folders = folders.state(audit.path.parent().unwrap_or(&audit.path));
-        if let Some(key) = &audit.checkpoint_key {
-            folders = folders.read_beside(&key.path);
-        }
-    }
-    for provider in &config.providers {
-        let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
-        for key in write.map(|key| &key.file).chain(read.map(|key| &key.file)) {
-            folders = folders.read_beside(&key.path);
-        }
     }
     let endpoints = config.providers.iter().map(|provider| &provider.endpoint);
     for socket in

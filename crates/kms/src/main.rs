@@ -4,6 +4,7 @@ mod confined;
 
 use std::alloc::System;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,7 +38,10 @@ fn main() -> ExitCode {
             // Before there are threads.
             let passed = PassedSockets::from_environment();
             with_config(&config, |parsed| match confine(parsed, &config) {
-                Ok(workers) => run(parsed, accept_reuse, passed, workers),
+                Ok((workers, enforced)) => {
+                    let files = confined::files(parsed, &config.config);
+                    run(parsed, accept_reuse, passed, workers, enforced.map(|enforced| (enforced, files)))
+                }
                 Err(error) => {
                     tracing::error!("{error}; --no-confinement starts without");
                     ExitCode::FAILURE
@@ -77,11 +81,12 @@ fn with_config(file: &ConfigFile, then: impl FnOnce(&Config) -> ExitCode) -> Exi
     }
 }
 
-/// While there is one thread. Gives how many processors there are: a confined process can't read all about it.
-fn confine(config: &Config, file: &ConfigFile) -> Result<usize, ConfineError> {
+/// While there is one thread. Gives how many processors there are, too: a confined process can't read all about it.
+fn confine(config: &Config, file: &ConfigFile) -> Result<(usize, Option<Enforced>), ConfineError> {
     let workers = available_workers();
     confined::make_state_directory(config);
-    match confined::apply(config, file)? {
+    let enforced = confined::apply(config, file)?;
+    match &enforced {
         Some(enforced) => enforced.log(),
         None => tracing::warn!(
             "not confined, as --no-confinement says: whoever breaks in can do all that this user can"
@@ -91,10 +96,16 @@ fn confine(config: &Config, file: &ConfigFile) -> Result<usize, ConfineError> {
         kind @ Kind::Ordinary => tracing::warn!("memory of local KEKs is {kind}; raise it (LimitMEMLOCK=)"),
         kind => tracing::info!("memory of local KEKs is {kind}"),
     }
-    Ok(workers)
+    Ok((workers, enforced))
 }
 
-fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets, workers: usize) -> ExitCode {
+fn run(
+    config: &Config,
+    accept_reuse: Option<KeyId>,
+    passed: PassedSockets,
+    workers: usize,
+    enforced: Option<(Enforced, Vec<PathBuf>)>,
+) -> ExitCode {
     let served = runtime(workers, || async {
         let stop = CancellationToken::new();
         let (mut terminate, mut interrupt) =
@@ -106,6 +117,9 @@ fn run(config: &Config, accept_reuse: Option<KeyId>, passed: PassedSockets, work
             notify::stopping();
             asked.cancel();
         });
+        if let Some((enforced, files)) = enforced {
+            tokio::spawn(confined::watch(enforced, files));
+        }
         if let Some(period) = notify::alive_every() {
             tokio::spawn(keep_alive(period));
         }

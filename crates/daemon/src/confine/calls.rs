@@ -1,7 +1,7 @@
 //! The system calls of a daemon: reviewed data, a reason for each group.
 //!
 //! * [`ALLOWED`]: what the async runtime, local sockets, files in declared folders and the allocator need.
-//! * [`FATAL`]: what only someone who has broken in would try. The process is ended, and kernel and supervisor log it.
+//! * [`FATAL`]: what only someone who has broken in would try. The process is ended, which kernel and supervisor log.
 //! * All others fail as if the kernel did not have them (`ENOSYS`): what libraries have a second way for. A daemon that
 //!   meets one of these through a new version of a library goes on. `docs/decisions/0011` says more.
 //!
@@ -15,7 +15,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-use self::Condition::{Always, Data, Ioctls, Local, Own, Prctls, Thread};
+use self::Condition::{Always, Data, Internet, Ioctls, Local, Own, Prctls, Thread};
 
 /// System calls that are treated alike.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,8 @@ pub enum Condition {
     Always,
     /// Protection without `PROT_EXEC`: memory that is written never becomes code.
     Data,
+    /// A socket of family `AF_INET`, `AF_INET6` or `AF_PACKET`.
+    Internet,
     /// An ioctl that makes a descriptor non-blocking, close-on-exec, or asks whether it is a terminal.
     Ioctls,
     /// A socket of family `AF_UNIX`.
@@ -166,6 +168,11 @@ const OLD_WAITS: &[(&str, c_long)] = &[];
 pub const FATAL: &[Group] = &[
     Group { reason: "becoming another program", condition: Always, calls: calls![SYS_execve SYS_execveat] },
     Group {
+        reason: "speaking to a network: nothing that is linked in does, and a service on one gets its own process",
+        condition: Internet,
+        calls: calls![SYS_socket],
+    },
+    Group {
         reason: "looking into other processes, or taking what they have open",
         condition: Always,
         calls: calls![
@@ -264,6 +271,9 @@ impl Condition {
             Ioctls => {
                 [libc::FIOCLEX, libc::FIONBIO, libc::TCGETS].map(|request| (1, Dword, Eq, request)).into()
             }
+            Internet => [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET]
+                .map(|family| (0, Dword, Eq, u64::from(family.unsigned_abs())))
+                .into(),
             Local => vec![(0, Dword, Eq, u64::from(libc::AF_UNIX.unsigned_abs()))],
             Own => vec![(0, Dword, Eq, 0)],
             Prctls => [libc::PR_SET_NAME, libc::PR_SET_VMA]
@@ -294,16 +304,20 @@ mod tests {
     }
 
     #[test]
-    fn each_call_stands_once_in_one_list() {
+    fn each_call_stands_once_in_one_list_but_sockets() {
         let (allowed, fatal) = (numbers(ALLOWED), numbers(FATAL));
+        let both: Vec<_> = fatal.iter().filter(|number| allowed.contains(number)).collect();
+        assert_eq!(both, [&libc::SYS_socket], "a local one is allowed, an internet one ends the process");
         let all: BTreeSet<_> = allowed.iter().chain(&fatal).collect();
-        assert_eq!(all.len(), allowed.len() + fatal.len());
+        assert_eq!(all.len(), allowed.len() + fatal.len() - 1);
     }
 
     #[test]
-    fn each_group_says_why_and_none_is_fatal_under_a_condition() {
+    fn each_group_says_why_and_only_sockets_are_fatal_under_a_condition() {
         assert!(ALLOWED.iter().chain(FATAL).all(|group| group.reason.len() > 10));
-        assert!(FATAL.iter().all(|group| group.condition == Always));
+        let conditions: Vec<_> =
+            FATAL.iter().filter(|group| group.condition != Always).map(|group| group.condition).collect();
+        assert_eq!(conditions, [Internet]);
     }
 
     #[test]

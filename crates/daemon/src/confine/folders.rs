@@ -1,11 +1,15 @@
 //! Landlock: which files can be opened, and nobody else's.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath,
     PathFd, PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
+use rustix::fs::fstat;
 
 /// The newest that this was tried on. A newer kernel enforces this much.
 const NEWEST: ABI = ABI::V7;
@@ -27,15 +31,55 @@ pub(super) enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) landlock: Landlock,
-    pub(super) folders: Vec<(Access, PathBuf)>,
+    pub(super) folders: Vec<Held>,
     /// Declared ones that are not there.
     pub(super) absent: Vec<PathBuf>,
+}
+
+/// A folder that is kept, as the one that was there: another one in its place is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) access: Access,
+    pub(super) folder: PathBuf,
+    device: u64,
+    inode: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Landlock {
     Absent(&'static str),
     Version(u32),
+}
+
+/// A file that this process can't read any more, whatever its permissions say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutOfReach {
+    /// It is not in a declared folder.
+    #[error(
+        "{} is refused by confinement: it is {}, and what can be read is below {folders}; \
+         put it there, or restart to confine anew",
+        path.display(), target.display()
+    )]
+    Elsewhere {
+        /// The file.
+        path: PathBuf,
+        /// What it is behind all links.
+        target: PathBuf,
+        /// The declared folders.
+        folders: String,
+    },
+    /// The folder is another one than at the start.
+    #[error(
+        "{} is refused by confinement: folder {} was replaced by another one since the start; restart to confine anew",
+        path.display(), folder.display()
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// The folder that is not the one of that name any more.
+        folder: PathBuf,
+    },
 }
 
 /// Landlock is there and refuses.
@@ -49,6 +93,14 @@ pub enum FilesError {
         folder: PathBuf,
         /// What the system said.
         source: PathFdError,
+    },
+    /// A folder that is open and can't be told from others.
+    #[error("folder {}: what it is can't be read: {source}", folder.display())]
+    Unknown {
+        /// Which folder.
+        folder: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// The kernel refuses the rules.
     #[error(transparent)]
@@ -139,6 +191,43 @@ impl Landlock {
     }
 }
 
+impl Held {
+    fn of(access: Access, folder: &Path, opened: &PathFd) -> Result<Self, FilesError> {
+        let known = fstat(opened)
+            .map_err(|errno| FilesError::Unknown { folder: folder.to_owned(), source: errno.into() })?;
+        Ok(Self { access, folder: folder.to_owned(), device: known.st_dev, inode: known.st_ino })
+    }
+
+    fn is_in_place(&self) -> bool {
+        fs::metadata(&self.folder).is_ok_and(|now| (now.dev(), now.ino()) == (self.device, self.inode))
+    }
+}
+
+impl Kept {
+    /// Whether `path` can be read, as far as this is about folders. One that is not there can.
+    pub(super) fn reaches(&self, path: &Path) -> Result<(), OutOfReach> {
+        let (Landlock::Version(_), Ok(target)) = (self.landlock, path.canonicalize()) else { return Ok(()) };
+        let mut replaced = None;
+        for held in self.folders.iter().filter(|held| target.starts_with(&held.folder)) {
+            if held.is_in_place() {
+                return Ok(());
+            }
+            replaced = Some(held.folder.clone());
+        }
+        let path = path.to_owned();
+        Err(match replaced {
+            Some(folder) => OutOfReach::Replaced { path, folder },
+            None => OutOfReach::Elsewhere { path, target, folders: self.names() },
+        })
+    }
+
+    fn names(&self) -> String {
+        let mut names: Vec<_> = self.folders.iter().map(|held| held.folder.display().to_string()).collect();
+        names.dedup();
+        names.join(", ")
+    }
+}
+
 /// Nothing but `folders` from now on.
 pub(super) fn confine(folders: &Folders) -> Result<Kept, FilesError> {
     let mut kept = Kept { landlock: Landlock::Absent(""), folders: Vec::new(), absent: Vec::new() };
@@ -156,8 +245,9 @@ pub(super) fn confine(folders: &Folders) -> Result<Kept, FilesError> {
     for (access, folder) in &folders.folders {
         match PathFd::new(folder) {
             Ok(opened) => {
+                let held = Held::of(*access, folder, &opened)?;
                 rules = allow(rules, opened, *access)?;
-                kept.folders.push((*access, folder.clone()));
+                kept.folders.push(held);
             }
             Err(error) if is_absent(&error) => kept.absent.push(folder.clone()),
             Err(source) => return Err(FilesError::Folder { folder: folder.clone(), source }),
@@ -207,6 +297,36 @@ mod tests {
         assert_eq!(declared(&folders), [(Access::State, "/s")]);
         let folders = Folders::default().read("/run/c").socket(Path::new("/run/c/kms.sock"));
         assert_eq!(declared(&folders), [(Access::Read, "/run/c"), (Access::Sockets, "/run/c")]);
+    }
+
+    #[test]
+    fn what_is_out_of_reach_is_told_with_what_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().canonicalize().unwrap().join(name);
+        for folder in ["etc", "srv"] {
+            fs::create_dir(at(folder)).unwrap();
+            fs::write(at(folder).join("key"), "").unwrap();
+        }
+        let etc = at("etc");
+        let held = Held::of(Access::Read, &etc, &PathFd::new(&etc).unwrap()).unwrap();
+        let mut kept = Kept { landlock: Landlock::Version(3), folders: vec![held], absent: vec![] };
+        assert_eq!(kept.reaches(&at("etc/key")), Ok(()));
+        assert_eq!(kept.reaches(&at("etc/absent")), Ok(()));
+
+        std::os::unix::fs::symlink("../srv/key", at("etc/link")).unwrap();
+        let refused = kept.reaches(&at("etc/link")).unwrap_err().to_string();
+        for part in [at("etc/link"), at("srv/key"), at("etc")] {
+            assert!(refused.contains(&*part.to_string_lossy()), "{refused}");
+        }
+
+        fs::rename(&etc, at("old")).unwrap();
+        fs::create_dir(&etc).unwrap();
+        fs::write(etc.join("key"), "").unwrap();
+        let refused = kept.reaches(&etc.join("key")).unwrap_err().to_string();
+        assert!(refused.contains("was replaced by another one"), "{refused}");
+
+        kept.landlock = Landlock::Absent("");
+        assert_eq!(kept.reaches(&at("etc/link")), Ok(()));
     }
 
     #[test]

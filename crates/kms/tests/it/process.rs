@@ -1,9 +1,12 @@
 //! `casemate-kms` as a process, with a configuration and a key file of its own.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use casemate_keyservice::file::{FileKeyId, Haste, KeyFile, Keyring, Secret};
@@ -121,21 +124,48 @@ impl Host {
     pub(crate) fn serve_by(&self, mut command: Command) -> Daemon {
         // A pipe and not a file: nothing that it writes may meet the limit above.
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let mut stderr = child.stderr.take().unwrap();
-        let log = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = std::io::Read::read_to_end(&mut stderr, &mut text);
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        Daemon { child, log: Some(log), socket: self.socket() }
+        let stderr = child.stderr.take().unwrap();
+        Daemon { child, log: Log::of(stderr), socket: self.socket() }
     }
 }
 
 /// A running `casemate-kms`; killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
-    log: Option<std::thread::JoinHandle<String>>,
+    log: Log,
     socket: PathBuf,
+}
+
+/// What it writes to the log, while it does and afterwards.
+struct Log {
+    text: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Log {
+    fn of(mut stderr: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(Vec::new()));
+        let kept = text.clone();
+        let reader = std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut part) {
+                kept.lock().unwrap().extend(&part[..length]);
+            }
+        });
+        Self { text, reader: Some(reader) }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned()
+    }
+
+    /// All of it, once the process has ended.
+    fn whole(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.so_far()
+    }
 }
 
 impl Daemon {
@@ -145,6 +175,11 @@ impl Daemon {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// What it has logged until now.
+    pub(crate) fn log(&self) -> String {
+        self.log.so_far()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -160,7 +195,7 @@ impl Daemon {
         if status.is_none() {
             let _ = self.child.kill();
         }
-        let log = self.log.take().unwrap().join().unwrap();
+        let log = self.log.whole();
         (status.unwrap_or_else(|| panic!("it does not end\n{log}")), log)
     }
 
@@ -175,7 +210,7 @@ impl Daemon {
         let mut last = String::new();
         for _ in 0..LOOKS {
             if !self.is_running() {
-                panic!("it has ended\n{}", self.log.take().unwrap().join().unwrap());
+                panic!("it has ended\n{}", self.log.whole());
             }
             match connect(&self.socket).await {
                 Ok(mut client) => match client.status(StatusRequest {}).await {
@@ -187,7 +222,7 @@ impl Daemon {
             tokio::time::sleep(BETWEEN).await;
         }
         let _ = self.child.kill();
-        panic!("it never gets healthy: {last}\n{}", self.log.take().unwrap().join().unwrap());
+        panic!("it never gets healthy: {last}\n{}", self.log.whole());
     }
 }
 

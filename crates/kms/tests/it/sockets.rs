@@ -79,7 +79,7 @@ fn own_gid() -> u32 {
 }
 
 /// Runs `work` as another user, whom nothing lets in; only root can. The system keeps users by thread.
-fn as_another_user<T: Send>(gid: u32, work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn as_another_user<T: Send>(gid: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
             set_thread_groups(&[]).unwrap();
@@ -92,4 +92,4 @@ fn as_another_user<T: Send>(gid: u32, work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// No user of the host.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
