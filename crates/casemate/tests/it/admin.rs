@@ -122,6 +122,25 @@ provider          casemate (cluster prod): writes
 }
 
 #[test]
+fn people_read_of_the_audit_log_what_verify_takes() {
+    let mut document = document();
+    let anchor = format!("7:{}", "0b".repeat(32));
+    let head = json!({"seq": 7, "hash": "0b".repeat(32), "anchor": anchor});
+    document["audit"] = json!({"head": head, "missed": 0, "problem": null});
+    let (code, shown, _) = AdminSocket::with(&document).asked("");
+    let expected = format!("audit log         no call is missing\n  head            {anchor}\n");
+    assert!(code == 0 && shown.ends_with(&expected), "{shown}");
+    document["audit"]["missed"] = 3.into();
+    document["audit"]["problem"] = "/a/audit.log: can't be written: no room; make room".into();
+    let (code, shown, _) = AdminSocket::with(&document).asked("");
+    assert!(code == 0 && shown.contains("audit log         3 calls are missing\n"), "{shown}");
+    assert!(
+        shown.ends_with("  wrong           /a/audit.log: can't be written: no room; make room\n"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_provider_that_does_not_write_is_exit_code_1() {
     let mut document = document();
     let mut other = document["providers"][0].clone();

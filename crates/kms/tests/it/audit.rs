@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tonic::Code;
 
+use crate::admin::{get, value};
 use crate::node::Client;
 use crate::process::{Host, encrypt, opens, program, set_mode, until};
 
@@ -93,6 +94,15 @@ impl Audited {
         command.args(["-c", r#"trap "" XFSZ; exec prlimit --fsize="$2": "$0" serve --config "$1""#]);
         command.arg(program()).arg(self.host.config()).arg(bytes.to_string());
         self.host.serve_by(command)
+    }
+
+    /// Adds the admin socket.
+    fn admin(&self) -> PathBuf {
+        let socket = self.host.folder().join("admin.sock");
+        let config = fs::read_to_string(self.host.config()).unwrap();
+        let admin = format!("admin: {{endpoint: unix://{}}}\n", socket.display());
+        fs::write(self.host.config(), config + &admin).unwrap();
+        socket
     }
 
     /// Runs it once, so that nothing but the log has to be written later.
@@ -279,6 +289,66 @@ async fn a_full_disk_leaves_a_gap_that_is_told() {
         report.missed
     );
     assert_eq!(audited.calls("Encrypt").last().unwrap()["uid"], "after");
+}
+
+/// What the admin socket says of it.
+async fn shown(admin: &Path) -> Value {
+    let (code, body) = get(admin, "/status").await;
+    assert_eq!(code, 200, "{body}");
+    serde_json::from_str::<Value>(&body).unwrap()["audit"].take()
+}
+
+#[tokio::test]
+async fn the_admin_socket_shows_the_head_that_verify_takes() {
+    // So that what was answered is written.
+    let audited = Audited::new("  onFailure: refuse\n");
+    let admin = audited.admin();
+    let mut daemon = audited.host.serve();
+    let mut client = daemon.healthy().await;
+    for _ in 0..3 {
+        encrypt_as(&mut client, "u").await.unwrap();
+    }
+    let (seen, metrics) = (shown(&admin).await, get(&admin, "/metrics").await.1);
+    let last = audited.lines().pop().unwrap();
+    assert_eq!((&seen["head"]["seq"], &seen["head"]["hash"]), (&last["seq"], &last["hash"]));
+    assert_eq!((seen["missed"].as_u64(), &seen["problem"]), (Some(0), &Value::Null));
+    let begins = u64::from_str_radix(&last["hash"].as_str().unwrap()[..13], 16).unwrap();
+    let head = |part: &str| value(&metrics, &format!(r#"casemate_kms_audit_head{{part="{part}"}}"#));
+    assert_eq!(head("seq"), last["seq"].as_f64());
+    assert_eq!(head("hash"), Some(begins as f64));
+    assert_eq!(value(&metrics, "casemate_kms_audit_missed_total"), Some(0.0));
+    assert_eq!(value(&metrics, "casemate_kms_audit_failing"), Some(0.0));
+
+    for _ in 0..5 {
+        encrypt_as(&mut client, "u").await.unwrap();
+    }
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end().0.success());
+    let report = audited.verify(Some(seen["head"]["anchor"].as_str().unwrap().parse().unwrap()));
+    assert_eq!((report.finding_count, report.anchored_to), (0, last["seq"].as_u64()), "{report:?}");
+}
+
+#[tokio::test]
+async fn the_admin_socket_shows_what_is_missing() {
+    let audited = Audited::new("");
+    let admin = audited.admin();
+    audited.prepare().await;
+    let mut daemon = audited.serve_with_room(length(&audited.path()) + 3000);
+    let mut client = daemon.healthy().await;
+    for _ in 0..40 {
+        encrypt_as(&mut client, "u").await.unwrap();
+    }
+    until("the problem is shown", async || shown(&admin).await["problem"].is_string()).await;
+    let seen = shown(&admin).await;
+    assert!(seen["problem"].as_str().unwrap().contains("audit.log"), "{seen}");
+    let metrics = get(&admin, "/metrics").await.1;
+    assert_eq!(value(&metrics, "casemate_kms_audit_failing"), Some(1.0));
+    assert!(value(&metrics, "casemate_kms_audit_missed_total") >= Some(1.0), "{metrics}");
+    let pid = daemon.pid().to_string();
+    assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited:"]).status().unwrap().success());
+    encrypt_as(&mut client, "after").await.unwrap();
+    until("it is written again", async || shown(&admin).await["problem"].is_null()).await;
+    assert!(shown(&admin).await["missed"].as_u64() >= Some(20), "what is missing stays told");
 }
 
 #[tokio::test]

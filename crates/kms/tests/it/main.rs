@@ -9,6 +9,7 @@ mod confinement;
 mod double;
 mod flips;
 mod grpc;
+mod isolation;
 mod node;
 mod process;
 mod restart;
