@@ -8,14 +8,18 @@ use std::time::Duration;
 use casemate_keys::{Epoch, KeyId, Suite, WritePolicy};
 use casemate_keyservice::RootKey;
 use casemate_recipients::Recipient;
+use jiff::Timestamp;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::audit::key::CheckpointKey;
 use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig};
 use crate::provider::Store;
+use crate::socket::TooFewDescriptors;
 
 const DEADLINE: Duration = Duration::from_secs(10);
+/// Before the detail of what will do, and is probably not what is wanted.
+const WARNING: &str = "warning: ";
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +30,7 @@ pub struct Finding {
     pub subject: String,
     /// Whether it will do.
     pub good: bool,
-    /// What was found; if it will not do, what to do.
+    /// What was found; if it will not do, what to do. A `warning: ` before it: it will do, and is probably not wanted.
     pub detail: String,
 }
 
@@ -41,6 +45,13 @@ pub async fn check(config: &Config) -> Vec<Finding> {
         // Of no provider.
         findings.push(Finding { provider: "-".into(), subject: "admin.endpoint".into(), good, detail });
     }
+    let connections = config.providers.iter().map(|provider| u64::from(provider.max_connections.0)).sum();
+    findings.push(Finding {
+        provider: "-".into(),
+        subject: "file descriptors".into(),
+        good: true,
+        detail: descriptors(connections),
+    });
     if let Some(audit) = &config.audit {
         let (good, detail) = audit_log(audit).map_or_else(|detail| (false, detail), |detail| (true, detail));
         findings.push(Finding { provider: "-".into(), subject: "audit".into(), good, detail });
@@ -72,6 +83,9 @@ pub async fn check(config: &Config) -> Vec<Finding> {
                 &format!("recoveryRecipients {}", recipient.name),
                 Ok(format!("{age} can recover what is written; its fingerprint is {fingerprint}")),
             );
+        }
+        for other in &provider.also_accept {
+            add(&format!("alsoAccept {}", other.cluster_id.0), Ok(accepted(other.until.0.0)));
         }
         if roots.len() == provider.root_keys.len() {
             add("key id", key_id(config, provider, roots));
@@ -125,6 +139,21 @@ fn key_id(
     Ok(format!("new data is written under {key_id}{lost}"))
 }
 
+/// That of the service may be another one than that of who looks.
+fn descriptors(connections: u64) -> String {
+    match TooFewDescriptors::foreseen(connections) {
+        Some(too_few) => format!("{WARNING}started with the limits of this process it would end: {too_few}"),
+        None => format!("there are enough for {connections} connections"),
+    }
+}
+
+fn accepted(until: Timestamp) -> String {
+    if until > Timestamp::now() {
+        return format!("its data is read until {until}");
+    }
+    format!("{WARNING}its data is not read any more since {until}; set a later date, or remove the entry")
+}
+
 /// The log itself is opened by who writes it alone.
 fn audit_log(audit: &AuditConfig) -> Result<String, String> {
     if let Some(key) = &audit.checkpoint_key {
@@ -162,7 +191,8 @@ fn endpoint(endpoint: &Endpoint) -> Result<String, String> {
 /// The state directory is made at the first start: then its nearest parent counts.
 fn state_directory(path: &Path) -> Result<String, String> {
     let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-    writable(existing, "correct its permissions")
+    let found = writable(existing, "correct its permissions")?;
+    Ok(if existing == path { found } else { format!("{} will be made: {found}", path.display()) })
 }
 
 fn writable(folder: &Path, remedy: &str) -> Result<String, String> {

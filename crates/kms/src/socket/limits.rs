@@ -51,15 +51,26 @@ pub struct TooFewDescriptors {
     pub allowed: u64,
 }
 
+impl TooFewDescriptors {
+    /// Of a process that is started with the same limits as this one; changes nothing.
+    pub fn foreseen(connections: u64) -> Option<Self> {
+        let needed = needed(connections);
+        getrlimit(Resource::Nofile)
+            .maximum
+            .filter(|allowed| *allowed < needed)
+            .map(|allowed| Self { needed, allowed })
+    }
+}
+
 /// Raises the limit of open files as far as the system lets us, and sees that so many connections fit.
 ///
 /// # Errors
 /// [`TooFewDescriptors`].
 pub fn make_room(connections: u64) -> Result<(), TooFewDescriptors> {
     let limit = getrlimit(Resource::Nofile);
-    let needed = connections.saturating_add(OTHER_DESCRIPTORS);
-    if let Some(allowed) = limit.maximum.filter(|allowed| *allowed < needed) {
-        return Err(TooFewDescriptors { needed, allowed });
+    let needed = needed(connections);
+    if let Some(foreseen) = TooFewDescriptors::foreseen(connections) {
+        return Err(foreseen);
     }
     let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     match (raised, limit.current) {
@@ -67,4 +78,8 @@ pub fn make_room(connections: u64) -> Result<(), TooFewDescriptors> {
         (Err(_), Some(allowed)) if allowed < needed => Err(TooFewDescriptors { needed, allowed }),
         _ => Ok(()),
     }
+}
+
+fn needed(connections: u64) -> u64 {
+    connections.saturating_add(OTHER_DESCRIPTORS)
 }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::process::Command;
 
 use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
 use jiff::Timestamp;
 
 use crate::node::connect;
-use crate::process::{Host, deliver, encrypt, opens, refusal, set_mode, until};
+use crate::process::{Host, deliver, encrypt, opens, program, refusal, set_mode, until};
 
 fn check(host: &Host) -> (Option<i32>, String) {
     let output = host.run(&["check"]);
@@ -36,6 +37,35 @@ fn a_good_configuration_exits_0_and_changes_nothing() {
     let findings: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = findings["findings"].as_array().unwrap();
     assert!(findings.len() >= 4 && findings.iter().all(|finding| finding["good"] == true), "{findings:?}");
+}
+
+#[test]
+fn what_will_do_and_is_probably_not_wanted_is_a_warning() {
+    let host = Host::new();
+    host.set("alsoAccept:\n      - {clusterId: west, until: 2020-01-01T00:00:00Z}\n      - {clusterId: east, until: 2999-01-01T00:00:00Z}");
+    let (code, text) = check(&host);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("alsoAccept west: warning: its data is not read any more since 2020-"), "{text}");
+    assert!(text.contains("alsoAccept east: its data is read until 2999-"), "{text}");
+    assert!(text.contains("file descriptors: there are enough for 128 connections"), "{text}");
+    let state = host.state().display().to_string();
+    assert!(text.contains(&format!("stateDirectory: {state} will be made: folder ")), "{text}");
+
+    let few = Command::new("prlimit")
+        .arg("--nofile=200:200")
+        .arg(program())
+        .args(["check", "--config"])
+        .arg(host.config())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(few.stdout).unwrap();
+    assert!(few.status.success(), "the service may have other limits\n{text}");
+    assert!(text.contains("file descriptors: warning: started with the limits of this process"), "{text}");
+    assert!(text.contains("224 file descriptors") && text.contains("LimitNOFILE="), "{text}");
+
+    fs::create_dir(host.state()).unwrap();
+    let (_, text) = check(&host);
+    assert!(!text.contains("will be made"), "{text}");
 }
 
 /// What is broken, how, and what the answer must say.
