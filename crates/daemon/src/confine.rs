@@ -127,6 +127,14 @@ impl Enforced {
         self.files.reaches(path)
     }
 
+    /// Whether this process can still bind `socket`, as far as confinement goes.
+    ///
+    /// # Errors
+    /// [`OutOfReach`]: its folder is not the one of the start. Nobody can come to this process any more.
+    pub fn binds(&self, socket: &Path) -> Result<(), OutOfReach> {
+        self.files.binds(socket)
+    }
+
     /// Writes a line about each layer to the log.
     pub fn log(&self) {
         for Layer { subject, whole, detail } in self.layers() {

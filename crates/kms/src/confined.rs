@@ -65,7 +65,7 @@ pub(crate) fn findings(enforced: Option<&Enforced>, config: &Config) -> Vec<Find
 }
 
 /// Files that are read while it serves.
-pub(crate) fn files(config: &Config, file: &Path) -> Vec<PathBuf> {
+fn files(config: &Config, file: &Path) -> Vec<PathBuf> {
     let mut files = vec![file.to_owned()];
     files.extend(
         config.audit.iter().filter_map(|audit| Some(audit.checkpoint_key.as_ref()?.path.to_path_buf())),
@@ -78,11 +78,18 @@ pub(crate) fn files(config: &Config, file: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Says in the log which of `files` came to be where this process can't read. Who reads one finds it forbidden, although
-/// its permissions are right; only here it is known why.
-pub(crate) async fn watch(enforced: Enforced, files: Vec<PathBuf>) {
+/// Says in the log which files of `config`, read from `file`, came to be where this process can't read. Who reads one finds
+/// it forbidden, although its permissions are right; only here it is known why.
+///
+/// Ends when a socket can't be bound any more because its folder was replaced: only a new process can serve there.
+pub(crate) async fn watch(enforced: Option<&Enforced>, config: &Config, file: &Path) -> OutOfReach {
+    let Some(enforced) = enforced else { return std::future::pending().await };
+    let files = files(config, file);
     let mut said: BTreeMap<&Path, OutOfReach> = BTreeMap::new();
     loop {
+        if let Some(cut_off) = sockets(config).find_map(|socket| enforced.binds(socket).err()) {
+            return cut_off;
+        }
         for file in &files {
             match enforced.reaches(file) {
                 Ok(()) if said.remove(&**file).is_some() => {
@@ -199,11 +206,10 @@ fn folders(config: &Config, file: &Path) -> Folders {
         // Rotated files and what is set aside stand beside the log.
         folders = folders.state(audit.path.parent().unwrap_or(&audit.path));
     }
+    sockets(config).fold(folders, Folders::socket)
+}
+
+fn sockets(config: &Config) -> impl Iterator<Item = &Path> {
     let endpoints = config.providers.iter().map(|provider| &provider.endpoint);
-    for socket in
-        endpoints.chain(config.admin.as_ref().map(|admin| &admin.endpoint)).filter_map(|one| one.path())
-    {
-        folders = folders.socket(socket);
-    }
-    folders
+    endpoints.chain(config.admin.as_ref().map(|admin| &admin.endpoint)).filter_map(|one| one.path())
 }

@@ -4,7 +4,8 @@ mod confined;
 
 use std::alloc::System;
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::Path;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -39,8 +40,7 @@ fn main() -> ExitCode {
             let passed = PassedSockets::from_environment();
             with_config(&config, |parsed| match confine(parsed, &config) {
                 Ok((workers, enforced)) => {
-                    let files = confined::files(parsed, &config.config);
-                    run(parsed, accept_reuse, passed, workers, enforced.map(|enforced| (enforced, files)))
+                    run(parsed, &config.config, accept_reuse, passed, workers, enforced.as_ref())
                 }
                 Err(error) => {
                     tracing::error!("{error}; --no-confinement starts without");
@@ -101,10 +101,11 @@ fn confine(config: &Config, file: &ConfigFile) -> Result<(usize, Option<Enforced
 
 fn run(
     config: &Config,
+    file: &Path,
     accept_reuse: Option<KeyId>,
     passed: PassedSockets,
     workers: usize,
-    enforced: Option<(Enforced, Vec<PathBuf>)>,
+    enforced: Option<&Enforced>,
 ) -> ExitCode {
     let served = runtime(workers, || async {
         let stop = CancellationToken::new();
@@ -117,13 +118,20 @@ fn run(
             notify::stopping();
             asked.cancel();
         });
-        if let Some((enforced, files)) = enforced {
-            tokio::spawn(confined::watch(enforced, files));
-        }
         if let Some(period) = notify::alive_every() {
             tokio::spawn(keep_alive(period));
         }
-        anyhow::Ok(serve(config, accept_reuse, passed, stop).await?)
+        let mut serving = pin!(serve(config, accept_reuse, passed, stop.clone()));
+        let cut_off = tokio::select! {
+            served = &mut serving => return Ok(served?),
+            cut_off = confined::watch(enforced, config, file) => cut_off,
+        };
+        // Whoever supervises this starts a process that can be reached.
+        tracing::warn!("stopping, since nobody can connect any more: calls in flight are finished");
+        notify::stopping();
+        stop.cancel();
+        serving.await?;
+        Err(cut_off.into())
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

@@ -51,13 +51,13 @@ pub(super) enum Landlock {
     Version(u32),
 }
 
-/// A file that this process can't read any more, whatever its permissions say.
+/// A file that this process can't read, or a socket that it can't bind, any more, whatever permissions say.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutOfReach {
     /// It is not in a declared folder.
     #[error(
-        "{} is refused by confinement: it is {}, and what can be read is below {folders}; \
+        "{} is refused by confinement: it is {}, and what can be used is below {folders}; \
          put it there, or restart to confine anew",
         path.display(), target.display()
     )]
@@ -221,6 +221,20 @@ impl Kept {
         })
     }
 
+    /// The same for binding a socket. Where there is no folder at all, nothing is refused by confinement.
+    pub(super) fn binds(&self, socket: &Path) -> Result<(), OutOfReach> {
+        let (Landlock::Version(_), Ok(folder)) = (self.landlock, parent(socket).canonicalize()) else {
+            return Ok(());
+        };
+        let path = socket.to_owned();
+        let sockets = |held: &&Held| held.access == Access::Sockets && held.folder == folder;
+        match self.folders.iter().find(sockets) {
+            Some(held) if held.is_in_place() => Ok(()),
+            Some(_) => Err(OutOfReach::Replaced { path, folder }),
+            None => Err(OutOfReach::Elsewhere { path, target: folder, folders: self.names() }),
+        }
+    }
+
     fn names(&self) -> String {
         let mut names: Vec<_> = self.folders.iter().map(|held| held.folder.display().to_string()).collect();
         names.dedup();
@@ -324,6 +338,15 @@ mod tests {
         fs::write(etc.join("key"), "").unwrap();
         let refused = kept.reaches(&etc.join("key")).unwrap_err().to_string();
         assert!(refused.contains("was replaced by another one"), "{refused}");
+
+        // What is read is not for sockets.
+        assert!(matches!(kept.binds(&etc.join("socket")), Err(OutOfReach::Elsewhere { .. })));
+        kept.folders[0].access = Access::Sockets;
+        assert!(matches!(kept.binds(&etc.join("socket")), Err(OutOfReach::Replaced { .. })));
+        fs::remove_dir_all(&etc).unwrap();
+        assert_eq!(kept.binds(&etc.join("socket")), Ok(()), "there is nowhere to bind it");
+        fs::rename(at("old"), &etc).unwrap();
+        assert_eq!(kept.binds(&etc.join("socket")), Ok(()));
 
         kept.landlock = Landlock::Absent("");
         assert_eq!(kept.reaches(&at("etc/link")), Ok(()));

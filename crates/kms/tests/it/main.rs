@@ -7,6 +7,7 @@ mod cache;
 mod check;
 mod confinement;
 mod double;
+mod faults;
 mod flips;
 mod grpc;
 mod isolation;

@@ -32,13 +32,15 @@ pub(crate) fn program() -> PathBuf {
 /// What an admin would set up on one host.
 pub(crate) struct Host {
     folder: TempDir,
+    socket: PathBuf,
 }
 
 impl Host {
     /// With a key file of one version.
     pub(crate) fn new() -> Self {
         let (folder, id) = (tempfile::tempdir().unwrap(), FileKeyId::generate());
-        let host = Self { folder };
+        let socket = folder.path().join("kms.sock");
+        let host = Self { folder, socket };
         let keyring = Keyring::new(id, None, Secret::generate(), Timestamp::now());
         KeyFile::at(host.key()).create(&keyring).unwrap();
         let config = format!(
@@ -60,6 +62,15 @@ impl Host {
             .unwrap();
     }
 
+    /// Puts its socket elsewhere in the folder.
+    pub(crate) fn move_socket(&mut self, to: &str) {
+        let (from, to) = (self.socket(), self.folder().join(to));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        let text = fs::read_to_string(self.config()).unwrap();
+        fs::write(self.config(), text.replace(&*from.to_string_lossy(), &to.to_string_lossy())).unwrap();
+        self.socket = to;
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -77,7 +88,7 @@ impl Host {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.path().join("kms.sock")
+        self.socket.clone()
     }
 
     /// Stages a version and activates it.
