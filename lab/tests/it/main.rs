@@ -3,6 +3,7 @@
 
 mod admin;
 mod failing;
+mod faults;
 mod kms_client;
 mod leftovers;
 mod opener;
