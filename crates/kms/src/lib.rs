@@ -15,13 +15,15 @@
 //! [`audit`] writes down each call, in a file that shows when it was changed; [`rejected`] sees the calls that are none.
 //!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
-//! [`traffic`] (what was served, counted), [`cli`] (the command line), [`version`] (what was built).
+//! [`contained`] (root keys whose code panics), [`traffic`] (what was served, counted), [`cli`] (the command line),
+//! [`version`] (what was built).
 
 pub mod admin;
 pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod config;
+pub mod contained;
 pub mod grpc;
 pub mod provider;
 pub mod rejected;

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::Admin;
 use crate::audit::{Audit, AuditError};
 use crate::config::{Config, Endpoint, ProviderConfig};
+use crate::contained::Contained;
 use crate::grpc::Service;
 use crate::provider::{Observer, Provider, Settings, Store, StoreError};
 use crate::rejected::Rejections;
@@ -187,8 +188,8 @@ fn provider(config: &Config, provider: &ProviderConfig) -> Result<Provider, Stor
     let settings = Settings {
         name: provider.name.as_str().to_owned(),
         epoch: Epoch(provider.epoch),
-        write_keys: provider.write_keys().into_iter().map(Arc::from).collect(),
-        read_only_keys: provider.read_only_keys().into_iter().map(Arc::from).collect(),
+        write_keys: provider.write_keys().into_iter().map(Contained::around).collect(),
+        read_only_keys: provider.read_only_keys().into_iter().map(Contained::around).collect(),
         key_names: provider.key_names(),
         read_policy: provider.read_policy(&cluster),
         program: concat!("casemate-kms/", env!("CARGO_PKG_VERSION"))

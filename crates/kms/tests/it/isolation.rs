@@ -4,23 +4,28 @@ use std::fs;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use casemate_keys::{Algorithm, LocalKek};
-use casemate_keyservice::Class;
+use casemate_keys::payload::LEN;
+use casemate_keys::{Algorithm, Digest, LineagePrefix, LocalKek, Root};
+use casemate_keyservice::{Answer, Class, Failure, RootKey};
 use casemate_kms::admin::status::{Document, ProviderStatus};
 use casemate_kms::audit::format::PeerIds;
 use casemate_kms::audit::{Audit, Recorder};
 use casemate_kms::config::Config;
+use casemate_kms::contained::Contained;
 use casemate_kms::provider::{Settings, Told};
 use casemate_kms::traffic::Method;
 use casemate_wire::kms_v2::StatusRequest;
 use rustix::process::Signal;
 use tonic::Code;
+use zeroize::Zeroizing;
 
 use crate::admin::get;
 use crate::double::RootKeyDouble;
-use crate::node::{Client, Node, Stored, connect, settings};
+use crate::node::{Client, Node, Stored, connect, settings, settings_of};
 use crate::process::{Host, encrypt, opens, until};
 
 const DEK: [u8; 32] = [0x5a; 32];
@@ -162,6 +167,78 @@ async fn a_root_key_that_hangs_or_refuses_colours_its_own_provider_alone() {
     well.seal(&DEK).await;
     assert_eq!(**well.open(&stored).await.unwrap(), DEK);
     assert!(well.provider.snapshot().trouble.is_none());
+}
+
+/// Code of a key service that is wrong: it panics, at once or while it is waited for.
+#[derive(Clone, Debug)]
+struct Panics {
+    key: Arc<RootKeyDouble>,
+    at_once: Arc<AtomicBool>,
+    later: Arc<AtomicBool>,
+}
+
+impl Panics {
+    async fn maybe<T>(&self, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        tokio::task::yield_now().await;
+        assert!(!self.later.load(SeqCst), "planted");
+        answer.await
+    }
+}
+
+impl RootKey for Panics {
+    fn prefix(&self) -> &LineagePrefix {
+        self.key.prefix()
+    }
+
+    fn observe(&self) -> Answer<'_, Root> {
+        assert!(!self.at_once.load(SeqCst), "planted");
+        Box::pin(self.maybe(self.key.observe()))
+    }
+
+    fn wrap<'a>(&'a self, root: &'a Root, core: &'a Digest, payload: &'a [u8; LEN]) -> Answer<'a, Vec<u8>> {
+        Box::pin(self.maybe(self.key.wrap(root, core, payload)))
+    }
+
+    fn unwrap<'a>(
+        &'a self,
+        root: &'a Root,
+        core: &'a Digest,
+        wrap: &'a [u8],
+    ) -> Answer<'a, Zeroizing<Vec<u8>>> {
+        Box::pin(self.maybe(self.key.unwrap(root, core, wrap)))
+    }
+
+    fn binds_associated_data(&self, root: &Root) -> bool {
+        self.key.binds_associated_data(root)
+    }
+}
+
+#[tokio::test]
+async fn code_of_a_root_key_that_panics_is_told_and_ends_nothing() {
+    let key = double("a");
+    let wrong = Panics { key: key.clone(), at_once: Arc::default(), later: Arc::default() };
+    let contained = Contained::around(Box::new(wrong.clone()));
+    let mut node = Node::start(settings_of(vec![contained], vec![key.rule()])).await;
+    let stored = node.seal(&DEK).await;
+    let elsewhere = Node::start(of("elsewhere", &key)).await.seal(&DEK).await;
+    for panics in [&wrong.at_once, &wrong.later] {
+        panics.store(true, SeqCst);
+        node.observer.look().await;
+        let seen = node.provider.snapshot();
+        let (failure, _) = seen.root_keys[0].last_failure.as_ref().unwrap();
+        assert!(failure.class == Class::Unreachable && failure.to_string().contains("panicked"), "{failure}");
+        assert!(seen.root_keys[0].failing_since.is_some());
+        node.seal(&DEK).await;
+        assert_eq!(**node.open(&stored).await.unwrap(), DEK);
+        panics.store(false, SeqCst);
+    }
+    wrong.later.store(true, SeqCst);
+    let error = node.open(&elsewhere).await.unwrap_err().to_string();
+    assert!(error.contains("panicked"), "{error}");
+    wrong.later.store(false, SeqCst);
+    assert_eq!(**node.open(&elsewhere).await.unwrap(), DEK);
+    node.observer.look().await;
+    assert!(node.provider.snapshot().root_keys[0].failing_since.is_none(), "it heals");
 }
 
 #[tokio::test]
