@@ -26,6 +26,8 @@ fn assert_all_succeeded(report: &Value, count: u64) {
     assert_eq!(report["errors"], serde_json::json!({}));
 }
 
+/// Field complaint 3: servers on h2 refuse a client whose `:authority` is the socket's path (kubernetes/kubernetes#126929,
+/// k3s-io/k3s#10754, hyperium/tonic#243, #1876).
 #[test]
 fn each_call_on_one_connection_succeeds_whatever_its_deadline() {
     let lab = Lab::builder("clients").apiservers(0).start().unwrap();

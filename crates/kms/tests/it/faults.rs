@@ -145,3 +145,25 @@ async fn read(client: &mut Client, stored: &Stored, dek_source: &[u8]) -> Result
     assert_eq!(reply.plaintext, dek_source, "whatever happens, never something else");
     Ok(())
 }
+
+/// The page names each test and its file.
+#[test]
+fn the_page_of_known_failures_names_tests_that_there_are() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(repository.join("docs/reference/known-failures.md")).unwrap();
+    let mut tests = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`")) {
+        let mut source = String::new();
+        let named = row.trim_end_matches([' ', '|']).rsplit(" | ").next().unwrap();
+        for name in named.split('`').skip(1).step_by(2) {
+            if name.ends_with(".rs") {
+                let folder = if name.starts_with("lab/") { "" } else { "crates/kms/tests/it" };
+                source = std::fs::read_to_string(repository.join(folder).join(name)).unwrap();
+            } else {
+                assert!(source.contains(&format!("fn {name}(")), "{name}: {row}");
+                tests += 1;
+            }
+        }
+    }
+    assert!(tests > 20, "{tests}");
+}

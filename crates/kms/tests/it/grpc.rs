@@ -407,6 +407,8 @@ async fn a_service_that_lies_opens_nothing() {
     }
 }
 
+/// Field complaint 29: a reply that breaks the contract makes kube-apiserver give the plugin up
+/// (kubernetes/kubernetes#116877): it is not sent.
 #[tokio::test]
 async fn replies_beyond_the_limits_are_never_sent() {
     // Four wraps of 2048 bytes are each within the format, and together beyond it.

@@ -16,6 +16,8 @@ use crate::process::{Host, deliver, encrypt, opens, program, refusal, set_mode, 
 
 const DEK: [u8; 32] = *b"<the one DEK source of the test>";
 
+/// Field complaint 1: the socket that a killed plugin leaves behind blocks its start
+/// (kubernetes-sigs/aws-encryption-provider#26, #74; FalcoSuessgott/vault-kubernetes-kms#134).
 #[tokio::test]
 async fn killed_at_any_moment_it_starts_again_and_reads_everything_acknowledged() {
     let host = Host::new();
@@ -82,6 +84,7 @@ async fn a_restart_goes_on_with_the_record_of_the_last_run() {
     opens(&mut client, &first, &DEK).await;
 }
 
+/// Field complaint 1, the other half: a live socket is not taken away.
 #[tokio::test]
 async fn two_copies_the_second_says_who_serves_and_changes_nothing() {
     let host = Host::new();
@@ -124,6 +127,8 @@ async fn what_is_no_socket_is_left_alone() {
     assert!(fs::symlink_metadata(host.socket()).unwrap().is_symlink() && elsewhere.exists());
 }
 
+/// Field complaint 2: the socket's file goes away under a running plugin, and nobody gets in any more
+/// (FalcoSuessgott/vault-kubernetes-kms#201).
 #[tokio::test]
 async fn a_removed_socket_is_served_again_and_a_live_one_is_not_stolen() {
     let host = Host::new();
