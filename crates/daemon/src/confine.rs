@@ -114,6 +114,11 @@ impl Enforced {
         ]
     }
 
+    /// The folders that the process is confined to; `None` if this kernel can't.
+    pub fn folders(&self) -> Option<Folders> {
+        self.files.folders()
+    }
+
     /// Declared folders that are not there: if they are made later, this process can't use them.
     pub fn absent(&self) -> &[PathBuf] {
         &self.files.absent

@@ -9,6 +9,14 @@ pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
+/// It reads its configuration anew, until [`ready`] (`Type=notify-reload`).
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the clock can't be read for systemd"),
+    }
+}
+
 /// It is going to end.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);

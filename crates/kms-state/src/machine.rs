@@ -112,6 +112,13 @@ impl Machine {
         }
     }
 
+    /// A machine of the same node after its configuration changed so that what is active is not of it any more: the same
+    /// history, and nothing is active.
+    #[must_use]
+    pub fn of_other_configuration(&self) -> Self {
+        Self::new(self.ledger.clone(), None, self.accept_reuse.clone())
+    }
+
     /// Takes in what the shell saw at `now`; returns what it is to do, in order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
         match event {

@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE};
@@ -22,7 +23,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Recorder;
+use crate::hosted::Hosted;
 use crate::provider::{Provider, Standing};
+use crate::reload::Configured;
 use crate::socket::Socket;
 
 pub mod metrics;
@@ -40,17 +43,33 @@ const MAX_HEAD: usize = 8 * 1024;
 /// For those who come when all places are taken.
 const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
+/// What there is to show; replaced whole when the configuration changes.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Providers, in the order of the configuration.
+    pub hosted: Vec<Arc<Hosted>>,
+    /// The audit log, where there is one.
+    pub audit: Option<Recorder>,
+    /// The configuration that holds, if it is one of a file.
+    pub configuration: Option<Configured>,
+}
+
+impl Shown {
+    fn providers(&self) -> Vec<Arc<Provider>> {
+        self.hosted.iter().map(|hosted| hosted.provider()).collect()
+    }
+}
+
 /// What the admin socket shows.
 #[derive(Clone, Debug)]
 pub struct Admin {
-    providers: Arc<[Arc<Provider>]>,
-    audit: Option<Recorder>,
+    shown: Arc<ArcSwap<Shown>>,
 }
 
 impl Admin {
-    /// Shows these, and the audit log where there is one.
-    pub fn new(providers: impl IntoIterator<Item = Arc<Provider>>, audit: Option<Recorder>) -> Self {
-        Self { providers: providers.into_iter().collect(), audit }
+    /// Shows what is there when it is asked.
+    pub fn new(shown: Arc<ArcSwap<Shown>>) -> Self {
+        Self { shown }
     }
 
     /// Serves until `stop`.
@@ -89,17 +108,15 @@ impl Admin {
         let verbose = request.uri().query().is_some_and(|query| {
             query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="))
         });
+        let shown = self.shown.load_full();
         match request.uri().path() {
-            "/livez" => checks(&self.providers, verbose, alive),
-            "/readyz" => checks(&self.providers, verbose, writes),
-            "/metrics" => match metrics::text(&self.providers, self.audit.as_ref()) {
+            "/livez" => checks(&shown.providers(), verbose, alive),
+            "/readyz" => checks(&shown.providers(), verbose, writes),
+            "/metrics" => match metrics::text(shown) {
                 Ok(metrics) => of_type(StatusCode::OK, metrics::CONTENT_TYPE, metrics),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },
-            "/status" => match serde_json::to_string_pretty(&status::Document::of(
-                &self.providers,
-                self.audit.as_ref(),
-            )) {
+            "/status" => match serde_json::to_string_pretty(&status::Document::of(&shown)) {
                 Ok(document) => of_type(StatusCode::OK, "application/json", document + "\n"),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-use casemate_keys::crypto_module::FIPS_BUILD;
 use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{AcceptedCluster, Algorithm, ClusterId, ReadPolicy, ReadRule};
 use casemate_keyservice::RootKey;
@@ -16,13 +15,17 @@ use serde::{Deserialize, Deserializer};
 use crate::socket::{Admission, AllowedPeers, FileAccess};
 
 mod audit;
+mod checks;
 mod error;
+mod folders;
 mod parsed;
+mod source;
 mod values;
 
 pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use error::ConfigError;
 pub use parsed::Parsed;
+pub use source::Source;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
 
 /// The accepted `apiVersion`.
@@ -58,6 +61,10 @@ pub struct Config {
     #[serde(default)]
     #[schemars(with = "AuditConfig")]
     pub audit: Option<AuditConfig>,
+    /// Names of providers that were served before and are not any more: without it, a configuration that lacks one is
+    /// not taken over by a running process. Nothing can be read with a provider that is gone.
+    #[serde(default)]
+    pub removed_providers: Vec<Parsed<Name>>,
     /// KMS providers to serve, each on its own socket.
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
@@ -130,6 +137,10 @@ pub struct ProviderConfig {
     /// Root keys that are only read with.
     #[serde(default)]
     pub read_keys: Vec<ReadKeyConfig>,
+    /// Root keys that were read with before and are not any more: without it, a configuration that lacks one is not
+    /// taken over by a running process. What is wrapped under them alone can't be read any more.
+    #[serde(default)]
+    pub removed_read_keys: Vec<RemovedKeyConfig>,
     /// Offline public keys under which every local KEK is wrapped too (`casemate recovery new`): who has one of their
     /// identities can read what is written, without any key service.
     #[serde(default, deserialize_with = "at_most_four")]
@@ -165,6 +176,23 @@ pub struct ReadKeyConfig {
     pub min_read_version: Option<u64>,
     /// The key is in a file.
     pub file: FileConfig,
+}
+
+/// A root key that is not read with any more.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemovedKeyConfig {
+    /// The key was in a file.
+    pub file: RemovedFileConfig,
+}
+
+/// A key file that is not read any more.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemovedFileConfig {
+    /// Its id.
+    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{32}$"))]
+    pub id: Parsed<FileKeyId>,
 }
 
 /// A recovery recipient.
@@ -216,17 +244,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], with file, line, what was found and what is accepted.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-        let length = std::fs::metadata(path).map_err(unreadable)?.len();
-        if length > MAX_LEN {
-            return Err(ConfigError::TooLarge { path: path.to_owned(), length });
-        }
-        let bytes = std::fs::read(path).map_err(unreadable)?;
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|error| ConfigError::not_text(path, &bytes[..error.valid_up_to()]))?;
-        let config = Self::parse(text, path)?;
-        config.check_build(path, FIPS_BUILD)?;
-        Ok(config)
+        Source::read(path)?.config()
     }
 
     /// Parses the text of a configuration; `path` is for errors.
@@ -249,54 +267,6 @@ impl Config {
             .map_err(|error| ConfigError::of_yaml(path, text, &error))?;
         config.check(path)?;
         Ok(config)
-    }
-
-    /// What no field can tell alone.
-    fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let names = self.providers.iter().map(|provider| (&*provider.name, provider.name.line()));
-        at_most_once(path, "name", names)?;
-        let mut endpoints: Vec<_> = self.providers.iter().map(|provider| &provider.endpoint).collect();
-        endpoints.extend(self.admin.as_ref().map(|admin| &admin.endpoint));
-        // The second one in the file is the doubled one.
-        endpoints.sort_by_key(|endpoint| endpoint.line());
-        at_most_once(path, "endpoint", endpoints.iter().map(|endpoint| (&***endpoint, endpoint.line())))?;
-        if let Some(admin) = &self.admin {
-            let owned = admin.socket_owner.or(admin.socket_group);
-            check_socket(path, &admin.endpoint, &admin.socket_mode, owned, admin.allowed_peers.as_ref())?;
-        }
-        for provider in &self.providers {
-            let owned = provider.socket_owner.or(provider.socket_group);
-            let peers = provider.allowed_peers.as_ref();
-            check_socket(path, &provider.endpoint, &provider.socket_mode, owned, peers)?;
-            let write = provider.root_keys.iter().map(|key| (&key.name, &key.file));
-            let read = provider.read_keys.iter().map(|key| (&key.name, &key.file));
-            let keys: Vec<_> = write.chain(read).collect();
-            at_most_once(path, "name", keys.iter().map(|(name, _)| (&***name, name.line())))?;
-            at_most_once(path, "id", keys.iter().map(|(_, file)| (&*file.id, file.id.line())))?;
-            let recipients = &provider.recovery_recipients;
-            at_most_once(path, "name", recipients.iter().map(|one| (&*one.name, one.name.line())))?;
-            at_most_once(path, "age", recipients.iter().map(|one| (&*one.age, one.age.line())))?;
-            let others = provider.also_accept.iter().map(|other| &other.cluster_id);
-            let clusters = std::iter::once(&self.cluster_id).chain(others);
-            at_most_once(path, "clusterId", clusters.map(|cluster| (&**cluster, cluster.line())))?;
-        }
-        Ok(())
-    }
-
-    /// What this build can't do, although the file may say it.
-    fn check_build(&self, path: &Path, fips: bool) -> Result<(), ConfigError> {
-        let mut recipients = self.providers.iter().flat_map(|provider| &provider.recovery_recipients);
-        match recipients.next().filter(|_| fips) {
-            Some(recipient) => Err(ConfigError::Unfit {
-                path: path.to_owned(),
-                line: recipient.age.line(),
-                field: "age",
-                message: "recovery recipients of kind age are not available in a FIPS build; leave out \
-                          recoveryRecipients, or use a build without the feature fips"
-                    .to_owned(),
-            }),
-            None => Ok(()),
-        }
     }
 
     /// The JSON Schema of the file, for editors and CI.
@@ -397,55 +367,6 @@ impl From<VersionSelection> for Selection {
 
 fn default_state_directory() -> Parsed<AbsolutePath> {
     Parsed::unwritten(AbsolutePath("/var/lib/casemate-kms".into()))
-}
-
-/// What of a socket does not go together.
-fn check_socket(
-    path: &Path,
-    endpoint: &Parsed<Endpoint>,
-    mode: &Parsed<Mode>,
-    owned: Option<Id>,
-    peers: Option<&PeersConfig>,
-) -> Result<(), ConfigError> {
-    let unfit = |line, field, message: &str| {
-        Err(ConfigError::Unfit { path: path.to_owned(), line, field, message: message.to_owned() })
-    };
-    let written = mode.line() != 0;
-    match (endpoint.abstract_name(), peers) {
-        (_, Some(peers)) if peers.uids.is_empty() && peers.gids.is_empty() => unfit(
-            endpoint.line(),
-            "allowedPeers",
-            "names nobody, so nobody could connect; list uids or gids, or leave it out",
-        ),
-        (Some(_), None) => unfit(
-            endpoint.line(),
-            "endpoint",
-            "an abstract socket has no mode: everybody on the host could connect; list in allowedPeers who may",
-        ),
-        (Some(_), _) if written || owned.is_some() => unfit(
-            if written { mode.line() } else { endpoint.line() },
-            if written { "socketMode" } else { "endpoint" },
-            "an abstract socket is no file: leave out socketMode, socketOwner and socketGroup; allowedPeers decides",
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// A list may name each thing once.
-fn at_most_once<'a, T: PartialEq + fmt::Display + 'a>(
-    path: &Path,
-    field: &'static str,
-    named: impl Iterator<Item = (&'a T, u64)>,
-) -> Result<(), ConfigError> {
-    let mut earlier: Vec<(&T, u64)> = Vec::new();
-    for (name, line) in named {
-        if let Some((_, first)) = earlier.iter().find(|(other, _)| *other == name) {
-            let (found, first) = (name.to_string(), *first);
-            return Err(ConfigError::Twice { path: path.to_owned(), line, field, found, first });
-        }
-        earlier.push((name, line));
-    }
-    Ok(())
 }
 
 fn at_least_one<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>

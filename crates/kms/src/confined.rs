@@ -1,21 +1,18 @@
 //! What `casemate-kms` keeps when it gives up the rest.
 
-use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output as Ended, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use casemate_daemon::confine::{ConfineError, Enforced, Folders, OutOfReach, confine};
+use casemate_daemon::confine::{ConfineError, Enforced, confine};
 use casemate_daemon::probe::{Attempt, KernelLog, Must};
 use casemate_kms::check::Finding;
 use casemate_kms::cli::{ConfigFile, Output};
 use casemate_kms::config::Config;
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Confines the process to what `config`, read from `file`, names. `None` if the admin wants none of it.
@@ -23,7 +20,7 @@ pub(crate) fn apply(config: &Config, file: &ConfigFile) -> Result<Option<Enforce
     if file.no_confinement {
         return Ok(None);
     }
-    confine(&folders(config, &file.config)).map(Some)
+    confine(&config.folders(&file.config)).map(Some)
 }
 
 /// The state directory is made at the first start, and only a folder that is there can be kept.
@@ -61,48 +58,6 @@ pub(crate) fn findings(enforced: Option<&Enforced>, config: &Config) -> Vec<Find
                 .chain(absent)
                 .collect()
         }
-    }
-}
-
-/// Files that are read while it serves.
-fn files(config: &Config, file: &Path) -> Vec<PathBuf> {
-    let mut files = vec![file.to_owned()];
-    files.extend(
-        config.audit.iter().filter_map(|audit| Some(audit.checkpoint_key.as_ref()?.path.to_path_buf())),
-    );
-    for provider in &config.providers {
-        let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
-        let keys = write.map(|key| &key.file).chain(read.map(|key| &key.file));
-        files.extend(keys.map(|key| key.path.to_path_buf()));
-    }
-    files
-}
-
-/// Says in the log which files of `config`, read from `file`, came to be where this process can't read. Who reads one finds
-/// it forbidden, although its permissions are right; only here it is known why.
-///
-/// Ends when a socket can't be bound any more because its folder was replaced: only a new process can serve there.
-pub(crate) async fn watch(enforced: Option<&Enforced>, config: &Config, file: &Path) -> OutOfReach {
-    let Some(enforced) = enforced else { return std::future::pending().await };
-    let files = files(config, file);
-    let mut said: BTreeMap<&Path, OutOfReach> = BTreeMap::new();
-    loop {
-        if let Some(cut_off) = sockets(config).find_map(|socket| enforced.binds(socket).err()) {
-            return cut_off;
-        }
-        for file in &files {
-            match enforced.reaches(file) {
-                Ok(()) if said.remove(&**file).is_some() => {
-                    tracing::info!(file = %file.display(), "this file can be read again");
-                }
-                Err(refused) if said.get(&**file) != Some(&refused) => {
-                    tracing::warn!("{refused}");
-                    said.insert(file, refused);
-                }
-                _ => {}
-            }
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -196,20 +151,4 @@ pub(crate) fn attempt(attempt: Attempt, config: &Config, file: &ConfigFile) -> E
             ExitCode::FAILURE
         }
     }
-}
-
-fn folders(config: &Config, file: &Path) -> Folders {
-    let read = files(config, file);
-    let folders = read.iter().fold(Folders::default(), |folders, file| folders.read_beside(file));
-    let mut folders = folders.state(&**config.state_directory);
-    if let Some(audit) = &config.audit {
-        // Rotated files and what is set aside stand beside the log.
-        folders = folders.state(audit.path.parent().unwrap_or(&audit.path));
-    }
-    sockets(config).fold(folders, Folders::socket)
-}
-
-fn sockets(config: &Config) -> impl Iterator<Item = &Path> {
-    let endpoints = config.providers.iter().map(|provider| &provider.endpoint);
-    endpoints.chain(config.admin.as_ref().map(|admin| &admin.endpoint)).filter_map(|one| one.path())
 }

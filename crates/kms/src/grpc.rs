@@ -14,9 +14,10 @@ use casemate_wire::kms_v2::{
 use prost::bytes::Bytes;
 use tonic::{Code, Request, Response, Status};
 
+use crate::audit::Recording;
 use crate::audit::format::PeerIds;
-use crate::audit::{Recorder, Recording};
-use crate::provider::{Error, Provider};
+use crate::hosted::Hosted;
+use crate::provider::Error;
 use crate::socket::Peer;
 use crate::traffic::Method;
 
@@ -26,31 +27,20 @@ const MAX_MESSAGE_LEN: usize = 64 * 1024;
 /// The service of one provider.
 #[derive(Debug)]
 pub struct Service {
-    provider: Arc<Provider>,
-    name: Arc<str>,
-    audit: Option<Recorder>,
+    hosted: Arc<Hosted>,
 }
 
 impl Service {
     /// The server for tonic.
-    pub fn server(provider: Arc<Provider>) -> KeyManagementServiceServer<Self> {
-        Self::audited_server(provider, None)
-    }
-
-    /// The same, with each call recorded.
-    pub fn audited_server(
-        provider: Arc<Provider>,
-        audit: Option<Recorder>,
-    ) -> KeyManagementServiceServer<Self> {
-        let name = provider.name().into();
-        KeyManagementServiceServer::new(Self { provider, name, audit })
+    pub fn server(hosted: Arc<Hosted>) -> KeyManagementServiceServer<Self> {
+        KeyManagementServiceServer::new(Self { hosted })
             .max_decoding_message_size(MAX_MESSAGE_LEN)
             .max_encoding_message_size(MAX_MESSAGE_LEN)
     }
 
     /// Logs what went wrong, once, with the request's uid, and makes the reply.
     fn fail(&self, call: &'static str, uid: &str, peer: &Peer, error: &Error) -> Status {
-        tracing::warn!(provider = self.provider.name(), call, uid = shown(uid), peer = peer.process, %error, "not served");
+        tracing::warn!(provider = &**self.hosted.name(), call, uid = shown(uid), peer = peer.process, %error, "not served");
         Status::new(code(error), error.to_string())
     }
 }
@@ -91,9 +81,9 @@ impl KeyManagementService for Service {
 
 impl Service {
     fn record<T>(&self, method: Method, request: &Request<T>) -> Recording {
-        let Some(audit) = &self.audit else { return Recording::none() };
+        let Some(recorder) = self.hosted.recorder() else { return Recording::none() };
         let peer = peer(request);
-        audit.begin(&self.name, method, PeerIds { pid: peer.process, uid: peer.user })
+        recorder.begin(self.hosted.name(), method, PeerIds { pid: peer.process, uid: peer.user })
     }
 
     async fn counted<T>(
@@ -101,7 +91,8 @@ impl Service {
         method: Method,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
-        let call = self.provider.traffic().begin(method);
+        let provider = self.hosted.provider();
+        let call = provider.traffic().begin(method);
         let answer = answer.await;
         call.end(answer.as_ref().map_or_else(Status::code, |_| Code::Ok));
         answer
@@ -113,8 +104,8 @@ impl Service {
         recording: &mut Recording,
     ) -> Result<Response<StatusResponse>, Status> {
         let peer = peer(&request);
-        let key_id =
-            self.provider.status(&peer.told).map_err(|error| self.fail("Status", "", &peer, &error))?;
+        let provider = self.hosted.provider();
+        let key_id = provider.status(&peer.told).map_err(|error| self.fail("Status", "", &peer, &error))?;
         recording.key_id(key_id.as_str());
         Ok(Response::new(StatusResponse {
             version: VERSION.into(),
@@ -131,8 +122,8 @@ impl Service {
         let peer = peer(&request);
         let request = request.into_inner();
         limits::check_encrypt_request(&request).map_err(invalid)?;
-        let encrypted = self
-            .provider
+        let provider = self.hosted.provider();
+        let encrypted = provider
             .encrypt(&request.plaintext, &peer.told)
             .await
             .map_err(|error| self.fail("Encrypt", &request.uid, &peer, &error))?;
@@ -144,7 +135,7 @@ impl Service {
             annotations: [(RECORD_ANNOTATION.to_owned(), annotation)].into(),
         };
         limits::check_encrypt_response(&reply).map_err(ours)?;
-        tracing::debug!(provider = self.provider.name(), uid = shown(&request.uid), key_id = %reply.key_id, "encrypted");
+        tracing::debug!(provider = &**self.hosted.name(), uid = shown(&request.uid), key_id = %reply.key_id, "encrypted");
         Ok(Response::new(reply))
     }
 
@@ -160,14 +151,14 @@ impl Service {
             request.annotations.iter().map(|(name, value)| (name.as_str(), value.as_ref())).collect();
         let sealed =
             Sealed { ciphertext: &request.ciphertext, key_id: &request.key_id, annotations: &annotations };
-        let plaintext = self
-            .provider
+        let provider = self.hosted.provider();
+        let plaintext = provider
             .decrypt_and_tell(&sealed, || recording.root_key_asked(true))
             .await
             .map_err(|error| self.fail("Decrypt", &request.uid, &peer, &error))?;
         let reply = DecryptResponse { plaintext: Bytes::copy_from_slice(&plaintext) };
         limits::check_decrypt_response(&reply).map_err(ours)?;
-        tracing::debug!(provider = self.provider.name(), uid = shown(&request.uid), key_id = %request.key_id, "decrypted");
+        tracing::debug!(provider = &**self.hosted.name(), uid = shown(&request.uid), key_id = %request.key_id, "decrypted");
         Ok(Response::new(reply))
     }
 }

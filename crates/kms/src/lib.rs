@@ -14,6 +14,8 @@
 //!
 //! [`audit`] writes down each call, in a file that shows when it was changed; [`rejected`] sees the calls that are none.
 //!
+//! [`reload`] takes over a changed configuration while it serves; [`hosted`] is what a provider's callers hold on to.
+//!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
 //! [`contained`] (root keys whose code panics), [`traffic`] (what was served, counted), [`cli`] (the command line),
 //! [`version`] (what was built).
@@ -25,8 +27,10 @@ pub mod cli;
 pub mod config;
 pub mod contained;
 pub mod grpc;
+pub mod hosted;
 pub mod provider;
 pub mod rejected;
+pub mod reload;
 pub mod serve;
 pub mod socket;
 pub mod traffic;

@@ -4,24 +4,22 @@ mod confined;
 
 use std::alloc::System;
 use std::num::NonZero;
-use std::path::Path;
-use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use casemate_daemon::confine::{ConfineError, Enforced};
 use casemate_daemon::{log, notify};
-use casemate_keys::KeyId;
 use casemate_keys::crypto_module::CryptoModule;
 use casemate_keys::secret_memory::{self, Kind};
 use casemate_kms::check::check;
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
-use casemate_kms::config::{API_VERSION, Config};
-use casemate_kms::serve::serve;
+use casemate_kms::config::{API_VERSION, Config, Source};
+use casemate_kms::serve::{Start, serve};
 use casemate_kms::socket::PassedSockets;
 use casemate_kms::version::Version;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use zeroizing_alloc::ZeroAlloc;
 
@@ -38,9 +36,9 @@ fn main() -> ExitCode {
             log::start(log.into());
             // Before there are threads.
             let passed = PassedSockets::from_environment();
-            with_config(&config, |parsed| match confine(parsed, &config) {
+            with_config(&config, |parsed, source| match confine(&parsed, &config) {
                 Ok((workers, enforced)) => {
-                    run(parsed, &config.config, accept_reuse, passed, workers, enforced.as_ref())
+                    run(parsed, source, Start { accept_reuse, passed, enforced }, workers)
                 }
                 Err(error) => {
                     tracing::error!("{error}; --no-confinement starts without");
@@ -49,11 +47,11 @@ fn main() -> ExitCode {
             })
         }
         Command::Check { config, output } => {
-            with_config(&config, |parsed| report(parsed, confined::apply(parsed, &config), output))
+            with_config(&config, |parsed, _| report(&parsed, confined::apply(&parsed, &config), output))
         }
         Command::Probe { config, output, attempt: None } => confined::probe(&config, output),
         Command::Probe { config, attempt: Some(attempt), .. } => {
-            with_config(&config, |parsed| confined::attempt(attempt, parsed, &config))
+            with_config(&config, |parsed, _| confined::attempt(attempt, &parsed, &config))
         }
         Command::Schema => {
             println!("{:#}", Config::schema().as_value());
@@ -67,13 +65,14 @@ fn main() -> ExitCode {
 }
 
 /// All that touches keys comes this way.
-fn with_config(file: &ConfigFile, then: impl FnOnce(&Config) -> ExitCode) -> ExitCode {
+fn with_config(file: &ConfigFile, then: impl FnOnce(Config, Source) -> ExitCode) -> ExitCode {
     if let Err(error) = CryptoModule::linked().check() {
         eprintln!("casemate-kms: {error}");
         return ExitCode::FAILURE;
     }
-    match Config::load(&file.config) {
-        Ok(config) => then(&config),
+    let read = Source::read(&file.config).and_then(|source| Ok((source.config()?, source)));
+    match read {
+        Ok((config, source)) => then(config, source),
         Err(error) => {
             eprintln!("casemate-kms: {error}");
             ExitCode::from(2)
@@ -99,18 +98,19 @@ fn confine(config: &Config, file: &ConfigFile) -> Result<(usize, Option<Enforced
     Ok((workers, enforced))
 }
 
-fn run(
-    config: &Config,
-    file: &Path,
-    accept_reuse: Option<KeyId>,
-    passed: PassedSockets,
-    workers: usize,
-    enforced: Option<&Enforced>,
-) -> ExitCode {
+fn run(config: Config, source: Source, start: Start, workers: usize) -> ExitCode {
     let served = runtime(workers, || async {
         let stop = CancellationToken::new();
         let (mut terminate, mut interrupt) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut hang_up = signal(SignalKind::hangup())?;
+        let (ask, asked_to_reload) = mpsc::channel(1);
+        tokio::spawn(async move {
+            while hang_up.recv().await.is_some() {
+                // One that waits is enough.
+                let _ = ask.try_send(());
+            }
+        });
         let asked = stop.clone();
         tokio::spawn(async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
@@ -121,17 +121,7 @@ fn run(
         if let Some(period) = notify::alive_every() {
             tokio::spawn(keep_alive(period));
         }
-        let mut serving = pin!(serve(config, accept_reuse, passed, stop.clone()));
-        let cut_off = tokio::select! {
-            served = &mut serving => return Ok(served?),
-            cut_off = confined::watch(enforced, config, file) => cut_off,
-        };
-        // Whoever supervises this starts a process that can be reached.
-        tracing::warn!("stopping, since nobody can connect any more: calls in flight are finished");
-        notify::stopping();
-        stop.cancel();
-        serving.await?;
-        Err(cut_off.into())
+        anyhow::Ok(serve(source, config, start, asked_to_reload, stop).await?)
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,

@@ -26,7 +26,7 @@ mod store;
 mod watch;
 
 pub use kek::{Keyholder, WriteKek};
-pub use observer::{OBSERVE_EVERY, Observer};
+pub use observer::{NotReady, OBSERVE_EVERY, Observer, Ready, Requests, Succession, succession};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
 pub use snapshot::{Snapshot, Wrong};
 pub use store::{Store, StoreError};
@@ -77,7 +77,7 @@ pub struct Provider {
     snapshot: ArcSwap<Snapshot>,
     traffic: Arc<Traffic>,
     renewal: Arc<tokio::sync::Mutex<()>>,
-    counts: Counts,
+    counts: Arc<Counts>,
 }
 
 /// The one atomic state that Status and Encrypt read.
@@ -158,6 +158,10 @@ impl Provider {
     /// A provider that keeps what outlives a restart in `store`. It writes nothing until an [`Observer`] runs.
     pub fn new(settings: Settings, store: Store) -> Self {
         let watch = Arc::new(Watch::new(&settings));
+        Self::watched(settings, store, watch)
+    }
+
+    fn watched(settings: Settings, store: Store, watch: Arc<Watch>) -> Self {
         let snapshot = Snapshot::before_the_first_look(watch.now(), watch.sightings());
         let keyholder = Arc::new(Keyholder::new(
             settings.write_keys.iter().chain(&settings.read_only_keys).cloned().collect(),
@@ -177,7 +181,20 @@ impl Provider {
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
             renewal: Arc::default(),
-            counts: Counts::default(),
+            counts: Arc::default(),
+        }
+    }
+
+    /// What takes its place when the configuration changes: the same state directory, cache and counts, other keys. It
+    /// writes nothing until its observer says so.
+    fn successor(&self, settings: Settings, recipients: Vec<Recipient>) -> Self {
+        let watch = Arc::new(Watch::new(&settings).succeeding(&self.watch));
+        Self {
+            opened: self.opened.clone(),
+            traffic: self.traffic.clone(),
+            renewal: self.renewal.clone(),
+            counts: self.counts.clone(),
+            ..Self::watched(settings, self.store.clone(), watch).recoverable_by(recipients)
         }
     }
 
@@ -267,6 +284,11 @@ impl Provider {
         self.opened.counts()
     }
 
+    /// The write policies of records that it has opened, and that `policy` would not read any more.
+    pub fn unreadable_by(&self, policy: &ReadPolicy) -> Vec<WritePolicy> {
+        self.opened.unreadable_by(policy)
+    }
+
     /// What it is configured to be.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -336,7 +358,7 @@ impl Provider {
         tokio::task::spawn_blocking(move || store.save_record(&record))
             .await
             .map_err(|_| KekProblem::Stopped)??;
-        self.opened.keep(*kek.digest(), kek.local_kek().clone());
+        self.opened.keep(&kek);
         Ok(kek)
     }
 

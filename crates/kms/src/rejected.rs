@@ -10,24 +10,19 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use crate::audit::Recorder;
 use crate::audit::format::PeerIds;
-use crate::provider::Provider;
+use crate::hosted::Hosted;
 use crate::socket::Peer;
 use crate::traffic::{Method, and_whether_begun, begun};
 
 /// Stands between the transport and the methods of one provider.
 #[derive(Clone, Debug)]
-pub struct Rejections {
-    provider: Arc<Provider>,
-    name: Arc<str>,
-    audit: Option<Recorder>,
-}
+pub struct Rejections(Arc<Hosted>);
 
 impl Rejections {
     /// Of this provider.
-    pub fn of(provider: &Arc<Provider>, audit: Option<Recorder>) -> Self {
-        Self { provider: provider.clone(), name: provider.name().into(), audit }
+    pub fn of(hosted: Arc<Hosted>) -> Self {
+        Self(hosted)
     }
 }
 
@@ -101,11 +96,11 @@ impl Drop for Call {
         if begun() {
             return;
         }
-        let Rejections { provider, name, audit } = &self.rejections;
+        let Rejections(hosted) = &self.rejections;
         let took = self.started.elapsed();
-        provider.traffic().count(self.method, self.code, took);
-        if let Some(audit) = audit {
-            audit.rejected(name, self.method, self.peer, self.code, took);
+        hosted.provider().traffic().count(self.method, self.code, took);
+        if let Some(recorder) = hosted.recorder() {
+            recorder.rejected(hosted.name(), self.method, self.peer, self.code, took);
         }
     }
 }

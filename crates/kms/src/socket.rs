@@ -1,12 +1,13 @@
 //! The sockets: who may connect, how many at a time, and what one connection may take.
 //!
-//! Map: `file` (bound with its mode before anyone can connect, never stolen, bound again when its file goes),
+//! Map: `gate` (who is let in, which may change), `file` (bound with its mode before anyone can connect, never stolen, bound again when its file goes),
 //! `passed` (bound by a service manager), `peers` (who is let in), `connection` (time limits of one), `limits` (of the
 //! transport and of descriptors), [`authority`] (any `:authority`).
 
 pub mod authority;
 mod connection;
 mod file;
+mod gate;
 mod limits;
 mod passed;
 mod peers;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,7 @@ use crate::traffic::{Counted, Traffic};
 
 pub use self::connection::{Connection, PREFACE_WITHIN, Peer, TAKEN_WITHIN};
 pub use self::file::FileAccess;
+pub use self::gate::{Admission, Gate};
 pub use self::limits::{
     ALIVE_EVERY, ALIVE_WITHIN, CALL_WITHIN, MAX_STREAMS, TooFewDescriptors, make_room, transport,
 };
@@ -93,23 +95,6 @@ fn process(pid: Option<i32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-/// Who may connect, and how many at a time.
-#[derive(Clone, Debug)]
-pub struct Admission {
-    /// Of a socket that is bound here as a file.
-    pub access: FileAccess,
-    /// Whoever else can connect is refused; without a list whoever can connect is served.
-    pub peers: Option<AllowedPeers>,
-    /// Those beyond are refused.
-    pub max_connections: u32,
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Self { access: FileAccess::default(), peers: None, max_connections: MAX_CONNECTIONS }
-    }
-}
-
 /// A socket that listens.
 #[derive(Debug)]
 pub struct Socket {
@@ -117,7 +102,7 @@ pub struct Socket {
     listener: UnixListener,
     /// Of one that is bound here as a file: it may be lost and bound again.
     file: Option<SocketFile>,
-    admission: Admission,
+    gate: Gate,
     log: Seldom,
 }
 
@@ -142,7 +127,8 @@ impl Socket {
             }
             (None, name) => (bind_abstract(name.unwrap_or_default())?, None),
         };
-        Ok(Self { endpoint: endpoint.clone(), listener, file, admission, log: Seldom::default() })
+        let gate = Gate::new(admission, file.as_ref().map(SocketFile::path));
+        Ok(Self { endpoint: endpoint.clone(), listener, file, gate, log: Seldom::default() })
     }
 
     /// Takes a socket that somebody else has bound and removes; who can connect is theirs to say too.
@@ -164,12 +150,18 @@ impl Socket {
             action: "taken over",
             source,
         })?;
-        Ok(Self { endpoint: endpoint.clone(), listener, file: None, admission, log: Seldom::default() })
+        let gate = Gate::new(admission, None);
+        Ok(Self { endpoint: endpoint.clone(), listener, file: None, gate, log: Seldom::default() })
     }
 
     /// Where it listens.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Says who is let in from now on.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Accepts until `stop`, as many as are admitted, then removes the file if it is still this process's.
@@ -179,13 +171,14 @@ impl Socket {
         stop: CancellationToken,
     ) -> ReceiverStream<io::Result<Connection>> {
         let (accepted, connections) = mpsc::channel(BACKLOG);
-        let places = Arc::new(Semaphore::new(self.admission.max_connections as usize));
-        let (refused, counted) = (traffic.clone(), traffic);
+        let (gate, counted) = (self.gate.clone(), traffic.clone());
         let place = move |stream| {
-            let place = places.clone().try_acquire_owned().ok()?;
-            Some(Ok(Connection::new(stream, Counted::new(counted.clone()), place)))
+            let most = u64::from(gate.admission().max_connections);
+            // One task accepts, so that nobody else takes the last place in between.
+            let free = counted.connections().open() < most;
+            free.then(|| Ok(Connection::new(stream, Counted::new(counted.clone()))))
         };
-        tokio::spawn(self.accept(accepted, place, refused, stop));
+        tokio::spawn(self.accept(accepted, place, traffic, stop));
         ReceiverStream::new(connections)
     }
 
@@ -235,7 +228,8 @@ impl Socket {
 
     /// Whether the peer is on the list, if there is one. One that the system does not know is not.
     fn allows(&mut self, stream: &UnixStream) -> bool {
-        let Some(peers) = &self.admission.peers else { return true };
+        let admission = self.gate.admission();
+        let Some(peers) = &admission.peers else { return true };
         let peer = user_and_group(stream);
         let allowed = peer.is_some_and(|(uid, gid)| peers.allow(uid, gid));
         if !allowed {
@@ -253,7 +247,7 @@ impl Socket {
     fn log_full(&mut self) {
         if let Some(more) = self.log.worth_a_line(FULL) {
             tracing::warn!(
-                socket = %self.endpoint, max_connections = self.admission.max_connections, more,
+                socket = %self.endpoint, max_connections = self.gate.admission().max_connections, more,
                 "a connection was refused, all places are taken; more are counted for a minute"
             );
         }
@@ -261,7 +255,7 @@ impl Socket {
 
     async fn bind_again_if_lost(&mut self) {
         let Some(file) = &mut self.file else { return };
-        if let Some(listener) = file.bind_again_if_lost().await {
+        if let Some(listener) = file.bind_again_if_lost(self.gate.admission().access).await {
             self.listener = listener;
         }
     }

@@ -62,6 +62,7 @@ impl Method {
 #[derive(Debug, Default)]
 pub struct Traffic {
     calls: [Calls; Method::ALL.len()],
+    in_flight: AtomicU64,
     connections: Connections,
 }
 
@@ -88,7 +89,9 @@ impl Traffic {
     pub fn begin(&self, method: Method) -> Call<'_> {
         // Elsewhere than in `and_whether_begun` nobody asks.
         let _ = BEGUN.try_with(|begun| begun.set(true));
-        Call { calls: &self.calls[method as usize], started: Instant::now(), code: Code::Cancelled }
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let calls = &self.calls[method as usize];
+        Call { calls, in_flight: &self.in_flight, started: Instant::now(), code: Code::Cancelled }
     }
 
     /// A call has ended that nobody began.
@@ -116,6 +119,11 @@ impl Traffic {
         }
     }
 
+    /// Calls that have begun and not ended.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
     /// Connections of its socket.
     pub fn connections(&self) -> &Connections {
         &self.connections
@@ -138,6 +146,7 @@ impl Calls {
 #[derive(Debug)]
 pub struct Call<'a> {
     calls: &'a Calls,
+    in_flight: &'a AtomicU64,
     started: Instant,
     code: Code,
 }
@@ -151,6 +160,7 @@ impl Call<'_> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.calls.count(self.code, self.started.elapsed());
     }
 }

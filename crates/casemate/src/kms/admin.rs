@@ -2,7 +2,8 @@
 use std::time::Duration;
 
 use casemate_kms::admin::status::{
-    AuditStatus, Candidate, Document, NextWrite, ProviderStatus, RootKeyStatus, WrappedUnder,
+    AuditStatus, Candidate, ConfigurationStatus, Document, NextWrite, ProviderStatus, RootKeyStatus,
+    WrappedUnder,
 };
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -107,7 +108,18 @@ async fn fetch(stream: TokioIo<tokio::net::UnixStream>) -> Result<(StatusCode, B
 }
 
 fn rows(document: &Document) -> Vec<Row> {
-    document.providers.iter().flat_map(provider).chain(document.audit.iter().flat_map(audit)).collect()
+    let providers = document.providers.iter().flat_map(provider);
+    let configuration = document.configuration.iter().flat_map(configuration);
+    providers.chain(document.audit.iter().flat_map(audit)).chain(configuration).collect()
+}
+
+fn configuration(held: &ConfigurationStatus) -> Vec<Row> {
+    let mut rows = vec![row("configuration", format!("{}, since {}", held.path, held.since))];
+    if let Some(why) = &held.refused {
+        let since = held.refused_since.as_deref().unwrap_or("-");
+        rows.push(row("  not taken over", format!("since {since}: {why}")));
+    }
+    rows
 }
 
 fn audit(audit: &AuditStatus) -> Vec<Row> {

@@ -82,6 +82,14 @@ pub enum OutOfReach {
     },
 }
 
+impl Kept {
+    /// What the process can use, if there is anything that it can't.
+    pub(super) fn folders(&self) -> Option<Folders> {
+        let folders = || self.folders.iter().map(|held| (held.access, held.folder.clone())).collect();
+        matches!(self.landlock, Landlock::Version(_)).then(|| Folders { folders: folders() })
+    }
+}
+
 /// Landlock is there and refuses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -133,17 +141,27 @@ impl Folders {
         self.with(Access::Sockets, parent(socket))
     }
 
+    /// The first folder of `others` that these do not cover, and what it is wanted for.
+    pub fn lack<'a>(&self, others: &'a Self) -> Option<(&'a Path, &'static str)> {
+        let lacking = others.folders.iter().find(|(access, folder)| !self.cover(*access, folder));
+        lacking.map(|(access, folder)| (folder.as_path(), access.purpose()))
+    }
+
     fn with(mut self, access: Access, folder: PathBuf) -> Self {
         // Rules are about what is there, not about the links that lead to it.
         let folder = folder.canonicalize().unwrap_or(folder);
-        let covered = |(had, above): &(Access, PathBuf)| {
-            (*had == access || access == Access::Read) && folder.starts_with(above)
-        };
-        if !self.folders.iter().any(covered) {
+        if !self.cover(access, &folder) {
             self.folders.push((access, folder));
             self.folders.sort();
         }
         self
+    }
+
+    fn cover(&self, access: Access, folder: &Path) -> bool {
+        let covers = |(had, above): &(Access, PathBuf)| {
+            (*had == access || access == Access::Read) && folder.starts_with(above)
+        };
+        self.folders.iter().any(covers)
     }
 }
 
@@ -156,6 +174,14 @@ fn parent(file: &Path) -> PathBuf {
 }
 
 impl Access {
+    fn purpose(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Sockets => "bind sockets in",
+            Self::State => "write",
+        }
+    }
+
     pub(super) fn verb(self) -> &'static str {
         match self {
             Self::Read => "reads",

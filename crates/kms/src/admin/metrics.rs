@@ -12,9 +12,11 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::Shown;
 use super::status::key_id_hash;
 use crate::audit::{Head, Recorder};
 use crate::provider::{OUTCOMES, Outcomes, Provider, Sighting, Standing};
+use crate::reload::Configured;
 use crate::traffic::{Latencies, Method, code_name};
 
 /// One metric.
@@ -40,6 +42,8 @@ enum Kind {
 enum Source {
     /// Of the audit log; nothing where there is none.
     Audit(fn(&Recorder) -> Vec<Sample>),
+    /// Of the configuration's file.
+    Configuration(fn(&Configured) -> Vec<Sample>),
     Process(fn() -> Vec<Sample>),
     Provider(fn(&Provider) -> Vec<Sample>),
 }
@@ -93,6 +97,34 @@ pub const METRICS: &[Metric] = &[
         labels: &[],
         help: "1 if nothing can be written to the audit log now",
         source: Source::Audit(|audit| one(Value::Whole(audit.problem().is_some().into()))),
+    },
+    Metric {
+        name: "casemate_kms_config_reloads",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["outcome"],
+        help: "Changed configurations: taken over, or refused (each text and reason once)",
+        source: Source::Configuration(|held| {
+            [("taken_over", held.reloads), ("refused", held.refusals)]
+                .map(|(outcome, count)| (vec![outcome.into()], Value::Whole(count)))
+                .into()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_config_refused",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "1 if what the configuration's file says now is not what holds",
+        source: Source::Configuration(|held| one(Value::Whole(held.refused.is_some().into()))),
+    },
+    Metric {
+        name: "casemate_kms_config_since_timestamp",
+        kind: Kind::Gauge,
+        in_seconds: true,
+        labels: &[],
+        help: "Unix time since which the configuration holds",
+        source: Source::Configuration(|held| one(Value::Seconds(held.since as f64))),
     },
     Metric {
         name: "casemate_kms_writing",
@@ -301,7 +333,7 @@ impl Metric {
         matches!(self.source, Source::Provider(_))
     }
 
-    fn encode(&self, encoder: &mut DescriptorEncoder, shown: &Scrape) -> fmt::Result {
+    fn encode(&self, encoder: &mut DescriptorEncoder, Scrape { providers, shown }: &Scrape) -> fmt::Result {
         let unit = self.in_seconds.then_some(&Unit::Seconds);
         let kind = match self.kind {
             Kind::Counter => MetricType::Counter,
@@ -318,7 +350,11 @@ impl Metric {
             Source::Process(samples) => {
                 samples().into_iter().try_for_each(|sample| self.encode_sample(&mut encoder, None, sample))
             }
-            Source::Provider(samples) => shown.providers.iter().try_for_each(|provider| {
+            Source::Configuration(samples) => {
+                let mut samples = shown.configuration.iter().flat_map(samples);
+                samples.try_for_each(|sample| self.encode_sample(&mut encoder, None, sample))
+            }
+            Source::Provider(samples) => providers.iter().try_for_each(|provider| {
                 let mut samples = samples(provider).into_iter();
                 samples.try_for_each(|sample| self.encode_sample(&mut encoder, Some(provider.name()), sample))
             }),
@@ -357,9 +393,9 @@ impl Metric {
 ///
 /// # Errors
 /// None that is known: it writes to memory.
-pub fn text(providers: &Arc<[Arc<Provider>]>, audit: Option<&Recorder>) -> Result<String, fmt::Error> {
+pub fn text(shown: Arc<Shown>) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scrape { providers: providers.clone(), audit: audit.cloned() }));
+    registry.register_collector(Box::new(Scrape { providers: shown.providers(), shown }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)?;
     Ok(text)
@@ -367,8 +403,8 @@ pub fn text(providers: &Arc<[Arc<Provider>]>, audit: Option<&Recorder>) -> Resul
 
 #[derive(Debug)]
 struct Scrape {
-    providers: Arc<[Arc<Provider>]>,
-    audit: Option<Recorder>,
+    providers: Vec<Arc<Provider>>,
+    shown: Arc<Shown>,
 }
 
 impl Collector for Scrape {

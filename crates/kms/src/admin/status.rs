@@ -1,7 +1,5 @@
 //! What `/status` answers: one JSON document. Fields are added, never renamed; times are RFC 3339 in UTC.
 
-use std::sync::Arc;
-
 use casemate_keys::names::sha256;
 use casemate_keys::{Root, WritePolicy};
 use casemate_kms_state::TroubleKind;
@@ -9,8 +7,10 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
+use super::Shown;
 use crate::audit::Recorder;
 use crate::provider::{self, Provider, Sighting, Snapshot, Standing, WriteKek, class_name};
+use crate::reload::Configured;
 use crate::traffic::{self, Method, code_name};
 
 /// The whole document.
@@ -20,11 +20,31 @@ pub struct Document {
     pub version: String,
     /// When it was made.
     pub time: String,
+    /// The configuration that holds.
+    #[serde(default)]
+    pub configuration: Option<ConfigurationStatus>,
     /// The audit log; null if none is written.
     #[serde(default)]
     pub audit: Option<AuditStatus>,
     /// Each provider, in the order of the configuration.
     pub providers: Vec<ProviderStatus>,
+}
+
+/// The configuration that holds, and the file that it came from.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct ConfigurationStatus {
+    /// Its file.
+    pub path: String,
+    /// SHA-256 of what was read there, in hex.
+    pub sha256: String,
+    /// Since when it holds.
+    pub since: String,
+    /// How often another one was taken over since the start.
+    pub reloads: u64,
+    /// Why what the file says now does not hold, and what to do; null if it does.
+    pub refused: Option<String>,
+    /// Since when.
+    pub refused_since: Option<String>,
 }
 
 /// The audit log, of all providers together.
@@ -294,18 +314,32 @@ pub fn key_id_hash(key_id: &str) -> String {
 
 impl Document {
     /// What is so now. Asks nobody.
-    pub fn of(providers: &[Arc<Provider>], audit: Option<&Recorder>) -> Self {
+    pub fn of(shown: &Shown) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
             time: Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
-            audit: audit.map(AuditStatus::of),
-            providers: providers.iter().map(|provider| ProviderStatus::of(provider)).collect(),
+            configuration: shown.configuration.as_ref().map(ConfigurationStatus::of),
+            audit: shown.audit.as_ref().map(AuditStatus::of),
+            providers: shown.providers().iter().map(|provider| ProviderStatus::of(provider)).collect(),
         }
     }
 
     /// The JSON Schema of the document: every field with what it means.
     pub fn schema() -> Schema {
         schemars::schema_for!(Self)
+    }
+}
+
+impl ConfigurationStatus {
+    fn of(held: &Configured) -> Self {
+        Self {
+            path: held.path.display().to_string(),
+            sha256: held.sha256.clone(),
+            since: time(held.since),
+            reloads: held.reloads,
+            refused: held.refused.as_ref().map(|(why, _)| why.clone()),
+            refused_since: held.refused.as_ref().map(|(_, since)| time(*since)),
+        }
     }
 }
 

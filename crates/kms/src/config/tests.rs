@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use casemate_keys::crypto_module::FIPS_BUILD;
 use casemate_recipients::Identity;
 use proptest::prelude::*;
 use serde_json::Value;

@@ -13,6 +13,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+mod succession;
+
+pub use succession::{NotReady, Ready, Requests, Succession, succession};
+
 use super::kek::record_of;
 use super::snapshot::LEDGER_ENTRIES;
 use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong, root_key};
@@ -29,6 +33,10 @@ pub struct Observer {
     machine: Machine,
     prepared: Option<Arc<WriteKek>>,
     writing: Option<Arc<WriteKek>>,
+    /// What a successor will write under, and what wrote before it, until it takes over.
+    activated: Option<(KeyId, Option<KeyId>)>,
+    /// Nobody else must see that it looks.
+    rehearsing: bool,
     ledger_unsaved: bool,
     started: Instant,
     looked: Moment,
@@ -74,6 +82,8 @@ impl Observer {
             provider,
             prepared: None,
             writing: None,
+            activated: None,
+            rehearsing: false,
             // What could be read is the ledger from now on.
             ledger_unsaved: damaged,
             started: Instant::now(),
@@ -81,13 +91,14 @@ impl Observer {
         })
     }
 
-    /// Observes until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Observes until `stop`, and makes way for the successors that are asked for.
+    pub async fn run(mut self, mut requests: Requests, stop: CancellationToken) {
         loop {
             self.look().await;
             self.look_at_read_keys().await;
             tokio::select! {
                 () = tokio::time::sleep(OBSERVE_EVERY) => {}
+                request = requests.next() => self.prepare_successor(request).await,
                 () = stop.cancelled() => return,
             }
         }
@@ -112,7 +123,7 @@ impl Observer {
             let probed = self.provider.keyholder.probe(&active).await;
             self.take_in(Event::Probed(probed.map_err(|failure| trouble(&failure)))).await;
         }
-        if self.ledger_unsaved {
+        if self.ledger_unsaved && !self.rehearsing {
             self.save_ledger().await;
         }
         self.looked = self.provider.watch.now();
@@ -166,12 +177,21 @@ impl Observer {
 
     async fn activate(&mut self, key_id: &KeyId) {
         let Some(kek) = self.prepared.take().filter(|kek| kek.key_id() == key_id) else { return };
-        let before = self.writing.replace(kek).map(|kek| kek.key_id().to_string());
+        let before = self.writing.replace(kek).map(|kek| kek.key_id().clone());
+        if self.rehearsing {
+            self.activated = Some((key_id.clone(), before));
+        } else {
+            self.note_activation(key_id, before.as_ref()).await;
+        }
+        self.publish();
+    }
+
+    async fn note_activation(&mut self, key_id: &KeyId, before: Option<&KeyId>) {
+        let before = before.map(KeyId::as_str);
         tracing::info!(provider = %self.provider.name(), %key_id, before, "this key id writes from now on");
         if self.machine.note_active(key_id, (self.provider.settings.clock)()) {
             self.save_ledger().await;
         }
-        self.publish();
     }
 
     /// The ledger is one of two guards (the machine in memory is the other): a full disk does not stop a
@@ -229,6 +249,9 @@ impl Observer {
             kind: TroubleKind::Refused,
             message: explain(&Refusing::Reuse(key_id.clone())),
         });
+        if self.rehearsing {
+            return;
+        }
         let wrong = reuse.or_else(|| self.machine.trouble().cloned());
         let said = self.wrong.as_ref().map(|wrong| &wrong.message);
         if wrong.as_ref().map(|wrong| &wrong.message) == said {
@@ -306,7 +329,7 @@ impl Provider {
         if let Some(stored) = stored
             && let Some(kek) = self.keyholder.reopen(policy, &stored).await?
         {
-            self.opened.keep(*kek.digest(), kek.local_kek().clone());
+            self.opened.keep(&kek);
             return Ok(Arc::new(kek));
         }
         self.new_kek(policy).await

@@ -5,18 +5,18 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use casemate_keys::{Digest, LocalKek, Root};
+use casemate_keys::{Digest, LocalKek, ReadPolicy, Root, WritePolicy};
 use casemate_keyservice::{Class, Failure};
 use lru::LruCache;
 use tokio::sync::watch;
 
-use super::{Keyholder, Opened, SharedReadable};
+use super::{Keyholder, Opened, SharedReadable, WriteKek};
 
 /// More local KEKs than a cluster meets in years; each takes some 200 bytes.
 const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
-/// Opened local KEKs by SHA-256 of their annotation's value.
-#[derive(Debug)]
+/// Opened local KEKs by SHA-256 of their annotation's value. Cheap to share.
+#[derive(Clone, Debug)]
 pub struct OpenedKeks {
     state: Arc<Mutex<State>>,
     counts: Arc<Counters>,
@@ -24,8 +24,21 @@ pub struct OpenedKeks {
 
 #[derive(Debug)]
 struct State {
-    kept: LruCache<Digest, Arc<LocalKek>>,
+    kept: LruCache<Digest, Kept>,
     flights: HashMap<Digest, watch::Receiver<Option<Opened>>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    kek: Arc<LocalKek>,
+    /// What its record says it was written under.
+    policy: WritePolicy,
+}
+
+impl Kept {
+    fn is_readable(&self, by: &ReadPolicy) -> bool {
+        self.policy.roots().iter().any(|root| by.may_ask(root).is_ok())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -119,9 +132,9 @@ impl OpenedKeks {
         let mut flight = {
             let digest = *readable.annotation();
             let mut state = lock(&self.state);
-            if let Some(kek) = state.kept.get(&digest) {
+            if let Some(kept) = state.kept.get(&digest) {
                 self.counts.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(kek.clone());
+                return Ok(kept.kek.clone());
             }
             if let Some(flight) = state.flights.get(&digest) {
                 self.counts.joined.fetch_add(1, Ordering::Relaxed);
@@ -155,7 +168,8 @@ impl OpenedKeks {
                     counts.opened.fetch_add(1, Ordering::Relaxed);
                     // Before the flight ends, so that nobody starts another in between.
                     if readable.open(kek, &ciphertext).is_ok() {
-                        keep(&landing.state, &counts, landing.digest, kek.clone());
+                        let policy = readable.record().core().policy.clone();
+                        keep(&landing.state, &counts, landing.digest, Kept { kek: kek.clone(), policy });
                     }
                 }
                 Err(_) => {
@@ -169,8 +183,34 @@ impl OpenedKeks {
     }
 
     /// Keeps a local KEK that is known to open what belongs to this annotation.
-    pub(super) fn keep(&self, digest: Digest, kek: Arc<LocalKek>) {
-        keep(&self.state, &self.counts, digest, kek);
+    pub(super) fn keep(&self, kek: &WriteKek) {
+        let kept = Kept { kek: kek.local_kek().clone(), policy: kek.record().core().policy.clone() };
+        keep(&self.state, &self.counts, *kek.digest(), kept);
+    }
+
+    /// The write policies of kept records that could be opened no more with `policy`, each once.
+    pub(super) fn unreadable_by(&self, policy: &ReadPolicy) -> Vec<WritePolicy> {
+        let mut found: Vec<WritePolicy> = Vec::new();
+        for (_, kept) in &lock(&self.state).kept {
+            if !kept.is_readable(policy) && !found.contains(&kept.policy) {
+                found.push(kept.policy.clone());
+            }
+        }
+        found
+    }
+
+    /// Drops, and wipes, what can't be opened with `policy`.
+    pub(super) fn retain_readable_by(&self, policy: &ReadPolicy) {
+        let mut state = lock(&self.state);
+        let gone: Vec<_> = state
+            .kept
+            .iter()
+            .filter(|(_, kept)| !kept.is_readable(policy))
+            .map(|(digest, _)| *digest)
+            .collect();
+        for digest in gone {
+            state.kept.pop(&digest);
+        }
     }
 
     pub(super) fn counts(&self) -> OpenedCounts {
@@ -199,8 +239,8 @@ impl Drop for Landing {
     }
 }
 
-fn keep(state: &Mutex<State>, counts: &Counters, digest: Digest, kek: Arc<LocalKek>) {
-    let pushed_out = lock(state).kept.push(digest, kek);
+fn keep(state: &Mutex<State>, counts: &Counters, digest: Digest, kept: Kept) {
+    let pushed_out = lock(state).kept.push(digest, kept);
     if pushed_out.is_some_and(|(other, _)| other != digest) {
         counts.evicted.fetch_add(1, Ordering::Relaxed);
     }

@@ -138,6 +138,18 @@ impl Watch {
         Self { keys: write.chain(read).enumerate().map(watched).collect(), clock: settings.clock.clone() }
     }
 
+    /// The same root keys as seen until now, if they are still configured for the same.
+    pub(super) fn succeeding(mut self, before: &Self) -> Self {
+        for key in &mut self.keys {
+            let same = |other: &&Watched| other.prefix == key.prefix && other.role == key.role;
+            if let Some(other) = before.keys.iter().find(same) {
+                key.seen = Mutex::new(lock(&other.seen).clone());
+                (key.observed, key.opened) = (other.observed.clone(), other.opened.clone());
+            }
+        }
+        self
+    }
+
     /// The root key with this prefix was asked which version writes.
     pub(super) fn observed(&self, prefix: &LineagePrefix, answer: &Result<Root, Failure>) {
         let Some(key) = self.keys.iter().find(|key| key.prefix == *prefix) else { return };

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
@@ -36,7 +35,6 @@ pub struct Connection {
     /// While the peer takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
     _counted: Counted,
-    _place: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
@@ -56,8 +54,8 @@ pub struct Peer {
 }
 
 impl Connection {
-    /// Takes a place and counts, as long as it lives.
-    pub(super) fn new(stream: UnixStream, counted: Counted, place: OwnedSemaphorePermit) -> Self {
+    /// Counts as long as it lives.
+    pub(super) fn new(stream: UnixStream, counted: Counted) -> Self {
         let found = stream.peer_cred().ok();
         let (process, user) = (found.and_then(|found| found.pid()), found.map(|found| found.uid()));
         Self {
@@ -66,7 +64,6 @@ impl Connection {
             beginning: Some(Beginning { seen: 0, over: Box::pin(sleep(PREFACE_WITHIN)) }),
             stalled: None,
             _counted: counted,
-            _place: place,
         }
     }
 

@@ -27,13 +27,15 @@ pub struct FileAccess {
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    access: FileAccess,
     identity: Identity,
     /// Why the file that was lost is not bound again yet, as it was logged.
     lost: Option<String>,
     /// Held as long as this process serves the path, so that two starts can't both find it free.
     _turn: File,
 }
+
+const GIVEN_OWNER: &str = "given its owner and group (root may; others only a group of their own)";
+const GIVEN_MODE: &str = "given its mode";
 
 /// Device and inode.
 type Identity = (u64, u64);
@@ -43,15 +45,19 @@ impl SocketFile {
     pub(super) async fn bind(path: &Path, access: FileAccess) -> Result<(UnixListener, Self), SocketError> {
         let turn = take_turn(path)?;
         let (listener, identity) = bind_at(path, access).await?;
-        Ok((listener, Self { path: path.to_owned(), access, identity, lost: None, _turn: turn }))
+        Ok((listener, Self { path: path.to_owned(), identity, lost: None, _turn: turn }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A new listener, if the file is gone or another one.
-    pub(super) async fn bind_again_if_lost(&mut self) -> Option<UnixListener> {
+    pub(super) async fn bind_again_if_lost(&mut self, access: FileAccess) -> Option<UnixListener> {
         if identity(&self.path).ok() == Some(self.identity) {
             return None;
         }
-        match bind_at(&self.path, self.access).await {
+        match bind_at(&self.path, access).await {
             Ok((listener, identity)) => {
                 tracing::warn!(socket = %self.path.display(), "the socket's file was gone; it is bound again");
                 (self.identity, self.lost) = (identity, None);
@@ -109,12 +115,9 @@ async fn bind_at(path: &Path, access: FileAccess) -> Result<(UnixListener, Ident
     let bound = (|| {
         let listener = UnixListener::bind(&aside).map_err(system("bound"))?;
         if access.owner.is_some() || access.group.is_some() {
-            let owned = chown(&aside, access.owner, access.group);
-            owned
-                .map_err(system("given its owner and group (root may; others only a group of their own)"))?;
+            chown(&aside, access.owner, access.group).map_err(system(GIVEN_OWNER))?;
         }
-        fs::set_permissions(&aside, fs::Permissions::from_mode(access.mode.0))
-            .map_err(system("given its mode"))?;
+        fs::set_permissions(&aside, fs::Permissions::from_mode(access.mode.0)).map_err(system(GIVEN_MODE))?;
         let identity = identity(&aside).map_err(system("looked at"))?;
         match renameat_with(CWD, &aside, CWD, path, RenameFlags::NOREPLACE) {
             Ok(()) => Ok((listener, identity)),
@@ -124,6 +127,21 @@ async fn bind_at(path: &Path, access: FileAccess) -> Result<(UnixListener, Ident
     })();
     let _ = fs::remove_dir_all(&folder);
     bound
+}
+
+/// Changes who can connect to a socket that is in its place.
+pub(super) fn give_access(path: &Path, access: FileAccess) -> Result<(), SocketError> {
+    let system = |action| move |source| SocketError::System { path: path.to_owned(), action, source };
+    let owner = access.owner.unwrap_or(rustix::process::geteuid().as_raw());
+    let group = access.group.unwrap_or(rustix::process::getegid().as_raw());
+    let found = fs::symlink_metadata(path).map_err(system("looked at"))?;
+    // Nobody whom the new mode does not mean gets in between.
+    let both = found.mode() & access.mode.0 & 0o777;
+    fs::set_permissions(path, fs::Permissions::from_mode(both)).map_err(system(GIVEN_MODE))?;
+    if (found.uid(), found.gid()) != (owner, group) {
+        chown(path, Some(owner), Some(group)).map_err(system(GIVEN_OWNER))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(access.mode.0)).map_err(system(GIVEN_MODE))
 }
 
 async fn remove_stale(path: &Path) -> Result<(), SocketError> {

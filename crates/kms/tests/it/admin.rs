@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use casemate_keys::{Algorithm, LocalKek};
 use casemate_kms::admin::status::{Document, ProviderStatus};
-use casemate_kms::admin::{Admin, CONNECTION_DEADLINE, MAX_CONNECTIONS, metrics};
+use casemate_kms::admin::{Admin, CONNECTION_DEADLINE, MAX_CONNECTIONS, Shown, metrics};
 use casemate_kms::audit::Recorder;
+use casemate_kms::hosted::Hosted;
 use casemate_kms::provider::{Provider, Told};
 use casemate_kms::socket::{Admission, Socket};
 use casemate_wire::kms_v2::{DecryptRequest, EncryptRequest, StatusRequest};
@@ -43,7 +45,9 @@ impl Window {
         let (folder, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
         let socket = folder.path().join("admin.sock");
         let bound = Socket::bind(&endpoint(&socket), Admission::default()).await.unwrap();
-        tokio::spawn(Admin::new(providers, audit).serve(bound, stop.clone()));
+        let hosted = providers.into_iter().map(|provider| Arc::new(Hosted::new(provider, None))).collect();
+        let shown = Shown { hosted, audit, configuration: None };
+        tokio::spawn(Admin::new(Arc::new(ArcSwap::from_pointee(shown))).serve(bound, stop.clone()));
         Self { socket, _stop: stop.drop_guard(), _folder: folder }
     }
 

@@ -11,6 +11,7 @@ use casemate_keys::{
 };
 use casemate_keyservice::RootKey;
 use casemate_kms::grpc::Service;
+use casemate_kms::hosted::Hosted;
 use casemate_kms::provider::{Error, Observer, Provider, Settings, Store, Told};
 use casemate_kms::socket::{Admission, Socket, transport};
 use casemate_wire::kms_v2::DecryptRequest;
@@ -197,7 +198,7 @@ impl Plugin {
         let (socket, stop) = (folder.path().join("kms.sock"), CancellationToken::new());
         let bound = Socket::bind(&endpoint(&socket), admission).await.unwrap();
         let connections = bound.serve(node.provider.traffic().clone(), stop.clone());
-        let service = Service::server(node.provider.clone());
+        let service = Service::server(Arc::new(Hosted::new(node.provider.clone(), None)));
         let stopped = stop.clone();
         let server = tokio::spawn(async move {
             let server = transport().add_service(service);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use casemate_keys::{Algorithm, ReadRule};
 use casemate_keyservice::file::{FileKey, FileKeyId, Haste, KeyFile, Keyring, Secret, Selection, StoreError};
-use casemate_kms::provider::{Observer, Provider, Settings, Store, Told};
+use casemate_kms::provider::{Observer, Provider, Settings, Store, Told, succession};
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -100,7 +100,7 @@ impl Node {
         let mut observer = Observer::new(provider.clone(), None).unwrap();
         observer.look().await;
         let stop = CancellationToken::new();
-        let observing = Some(tokio::spawn(observer.run(stop.clone())));
+        let observing = Some(tokio::spawn(observer.run(succession().1, stop.clone())));
         Self { folder, id, provider, stop, observing }
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use casemate_keys::Algorithm;
 use casemate_kms::grpc::Service;
+use casemate_kms::hosted::Hosted;
 use casemate_kms::provider::Settings;
 use casemate_kms::socket::{Socket, transport};
 use casemate_wire::kms_v2::StatusRequest;
@@ -38,7 +39,8 @@ impl Served {
     async fn on(socket: Socket) -> Self {
         let (node, stop) = (Node::start(one_key()).await, CancellationToken::new());
         let connections = socket.serve(node.provider.traffic().clone(), stop.clone());
-        let server = transport().add_service(Service::server(node.provider.clone()));
+        let server = transport()
+            .add_service(Service::server(std::sync::Arc::new(Hosted::new(node.provider.clone(), None))));
         tokio::spawn(server.serve_with_incoming(connections));
         Self { node, _stop: stop.drop_guard() }
     }

@@ -1,0 +1,181 @@
+//! A provider's configuration changes while it serves: its successor is made ready beside it, and takes its place only
+//! when whoever asked says so. So several providers change together or not at all, and what can't write does not
+//! replace what can.
+
+use std::sync::Arc;
+
+use casemate_keys::WritePolicy;
+use casemate_recipients::Recipient;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Observer;
+use crate::provider::{Provider, Settings, Standing};
+
+/// Asks the observer of one provider for a successor.
+#[derive(Clone, Debug)]
+pub struct Succession(mpsc::Sender<Request>);
+
+/// Where that observer hears of it.
+#[derive(Debug)]
+pub struct Requests(mpsc::Receiver<Request>);
+
+pub(super) struct Request {
+    settings: Settings,
+    recipients: Vec<Recipient>,
+    answer: oneshot::Sender<Result<Ready, NotReady>>,
+}
+
+/// A successor that waits for its turn. Dropped, it never was.
+#[derive(Debug)]
+pub struct Ready {
+    provider: Arc<Provider>,
+    begin: oneshot::Sender<()>,
+}
+
+/// Why there is no successor; the provider goes on as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotReady(String);
+
+/// A way to ask one observer, and its end of it.
+pub fn succession() -> (Succession, Requests) {
+    let (asking, asked) = mpsc::channel(1);
+    (Succession(asking), Requests(asked))
+}
+
+impl Succession {
+    /// A successor with these settings, for the same state directory.
+    ///
+    /// # Errors
+    /// [`NotReady`] if it would refuse to write while the provider writes, or could not read what is written now.
+    pub async fn prepare(&self, settings: Settings, recipients: Vec<Recipient>) -> Result<Ready, NotReady> {
+        let ended = || NotReady("its observer has ended".into());
+        let (answer, answered) = oneshot::channel();
+        self.0.send(Request { settings, recipients, answer }).await.map_err(|_| ended())?;
+        answered.await.map_err(|_| ended())?
+    }
+}
+
+impl Requests {
+    /// The next one; waits for ever if nobody can ask any more.
+    pub(super) async fn next(&mut self) -> Request {
+        match self.0.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Ready {
+    /// The successor.
+    pub fn provider(&self) -> &Arc<Provider> {
+        &self.provider
+    }
+
+    /// It is what answers from now on; its observer goes on with it.
+    pub fn begin(self) {
+        // An observer that is gone has ended with the process.
+        let _ = self.begin.send(());
+    }
+}
+
+impl Observer {
+    /// Makes a successor ready, and waits until it is wanted or not.
+    pub(super) async fn prepare_successor(&mut self, request: Request) {
+        // Neither makes a record meanwhile.
+        let _turn = self.provider.renewal.clone().lock_owned().await;
+        let mut next = self.successor(request.settings, request.recipients);
+        let ready = self.rehearse(&mut next).await;
+        let (begin, wanted) = oneshot::channel();
+        let answer = ready.map(|()| Ready { provider: next.provider.clone(), begin });
+        let is_ready = answer.is_ok();
+        if request.answer.send(answer).is_ok() && is_ready && wanted.await.is_ok() {
+            next.take_over().await;
+            *self = next;
+        } else {
+            self.keep_record_of(&next).await;
+        }
+    }
+
+    fn successor(&self, settings: Settings, recipients: Vec<Recipient>) -> Self {
+        let provider = Arc::new(self.provider.successor(settings, recipients));
+        let goes_on = self.machine.active().is_some_and(|active| provider.can_go_on_with(active));
+        let machine = if goes_on { self.machine.clone() } else { self.machine.of_other_configuration() };
+        if goes_on {
+            provider.standing.store(self.provider.standing());
+        }
+        Self {
+            provider,
+            machine,
+            prepared: None,
+            writing: self.writing.clone(),
+            activated: None,
+            rehearsing: true,
+            ledger_unsaved: self.ledger_unsaved,
+            started: self.started,
+            looked: self.looked,
+            observed: self.observed,
+            wrong: self.wrong.clone(),
+        }
+    }
+
+    /// Whether `next` can take the place of this one.
+    async fn rehearse(&self, next: &mut Self) -> Result<(), NotReady> {
+        let read_policy = &next.provider.settings.read_policy;
+        let lost = self.machine.active().filter(|active| is_unreadable(active, read_policy));
+        if let Some(active) = lost {
+            let roots: Vec<_> = active.roots().iter().map(|root| root.lineage.as_str()).collect();
+            return Err(NotReady(format!(
+                "what is written now, under root key {}, could not be read any more; first write with another root key \
+                 and keep this one under readKeys, migrate, then take it out",
+                roots.join(", ")
+            )));
+        }
+        if next.machine.active().is_some() {
+            next.show();
+            return Ok(());
+        }
+        next.look().await;
+        match (&*self.provider.standing(), &*next.provider.standing()) {
+            (Standing::Writing(_), Standing::Refusing(why)) => {
+                Err(NotReady(format!("it would not write: {why}")))
+            }
+            // What does not write loses nothing.
+            _ => Ok(()),
+        }
+    }
+
+    async fn take_over(&mut self) {
+        self.rehearsing = false;
+        self.provider.opened.retain_readable_by(&self.provider.settings.read_policy);
+        if let Some((key_id, before)) = self.activated.take() {
+            self.note_activation(&key_id, before.as_ref()).await;
+        }
+        self.publish();
+    }
+
+    /// What `next` has kept for a restart is not what writes.
+    async fn keep_record_of(&self, next: &Self) {
+        let (Some(ours), Some(theirs)) = (&self.writing, &next.writing) else { return };
+        if Arc::ptr_eq(ours, theirs) {
+            return;
+        }
+        let (store, record) = (self.provider.store.clone(), ours.stored());
+        let kept = tokio::task::spawn_blocking(move || store.save_record(&record)).await;
+        if let Ok(Err(problem)) = kept {
+            tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
+        }
+    }
+}
+
+impl Provider {
+    /// Whether what wrote until now may go on under this configuration.
+    fn can_go_on_with(&self, active: &WritePolicy) -> bool {
+        self.is_of_configuration(active)
+            && active.roots().iter().all(|root| self.settings.read_policy.may_ask(root).is_ok())
+    }
+}
+
+fn is_unreadable(policy: &WritePolicy, by: &casemate_keys::ReadPolicy) -> bool {
+    policy.roots().iter().all(|root| by.may_ask(root).is_err())
+}

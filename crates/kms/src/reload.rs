@@ -1,0 +1,134 @@
+//! A configuration that changes while it is served.
+//!
+//! What it promises:
+//! * a file is looked at by its content, so that an edit in place, a rename and a link that is turned are all seen;
+//! * what is unsound, or would take away a way to read, is not taken over, and what held goes on;
+//! * it is taken over whole or not at all;
+//! * a call goes on with what held when it began; no connection is closed but those of a socket that is gone.
+//!
+//! Map: [`rules`] (what may follow what), [`changes`] (what differs, for the log), `watch` (when to look); carried out
+//! in [`crate::serve`].
+
+pub mod changes;
+pub mod rules;
+mod watch;
+
+use std::path::PathBuf;
+
+use casemate_keys::names::sha256;
+
+pub use self::watch::{LOOK_EVERY, Reading, watch};
+use crate::audit::AuditError;
+use crate::config::{ConfigError, Source};
+use crate::provider::{NotReady, StoreError};
+use crate::socket::{SocketError, TooFewDescriptors};
+use rules::NotTakenOver;
+
+/// Why what the file says now does not hold.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// It is unsound.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It ends in the middle of a line.
+    #[error(
+        "{}: the last line has no end, as if the file were half written; it is read again when it has one",
+        path.display()
+    )]
+    HalfWritten {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// It may not follow what holds.
+    #[error(transparent)]
+    NotTakenOver(#[from] NotTakenOver),
+    /// Something that this process gave up when it started.
+    #[error(
+        "{} is in no folder that this process may {verb} (it is confined to those of the configuration that it was started \
+         with), which needs a restart", folder.display()
+    )]
+    Confined {
+        /// Which folder.
+        folder: PathBuf,
+        /// For what.
+        verb: &'static str,
+    },
+    /// More connections than descriptors.
+    #[error(transparent)]
+    Descriptors(#[from] TooFewDescriptors),
+    /// A socket.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A state directory.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The audit log.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// A provider can't go on under it.
+    #[error("provider {provider}: {source}{}", seen(*records))]
+    Provider {
+        /// Which one.
+        provider: String,
+        /// Why.
+        source: NotReady,
+        /// Write policies of records that this process has opened, and could open no more.
+        records: usize,
+    },
+}
+
+fn seen(records: usize) -> String {
+    if records == 0 {
+        return String::new();
+    }
+    format!("; this process has opened records of {records} key ids that could not be opened any more")
+}
+
+/// The configuration that holds, and what became of the last one that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// Its file.
+    pub path: PathBuf,
+    /// SHA-256 of the text that holds, in hex.
+    pub sha256: String,
+    /// Since when, in seconds since 1970.
+    pub since: u64,
+    /// How often another one was taken over since the start.
+    pub reloads: u64,
+    /// How often one was refused since the start, each text and reason once.
+    pub refusals: u64,
+    /// Why what the file says now does not hold, and since when (seconds since 1970).
+    pub refused: Option<(String, u64)>,
+}
+
+impl Configured {
+    /// What a process was started with.
+    pub fn at_start(source: &Source, now: u64) -> Self {
+        let (path, sha256) = (source.path().to_owned(), digest(source));
+        Self { path, sha256, since: now, reloads: 0, refusals: 0, refused: None }
+    }
+
+    /// After `source` was taken over.
+    #[must_use]
+    pub fn replaced_by(&self, source: &Source, now: u64) -> Self {
+        let reloads = self.reloads + 1;
+        Self { sha256: digest(source), since: now, reloads, refused: None, ..self.clone() }
+    }
+
+    /// After another one was not.
+    #[must_use]
+    pub fn refusing(&self, why: String, now: u64) -> Self {
+        Self { refusals: self.refusals + 1, refused: Some((why, now)), ..self.clone() }
+    }
+
+    /// After the file says again what holds.
+    #[must_use]
+    pub fn as_it_is(&self) -> Self {
+        Self { refused: None, ..self.clone() }
+    }
+}
+
+fn digest(source: &Source) -> String {
+    sha256(source.text().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,116 @@
+//! Which configuration a running process takes over from the one that holds.
+//!
+//! A restart takes any; a running process only what leaves readable all that was readable, or says what is gone.
+
+use casemate_keyservice::file::FileKeyId;
+
+use crate::config::{Config, ProviderConfig};
+
+/// A configuration that is sound and is not taken over.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotTakenOver {
+    /// Something that holds from start to end.
+    #[error("{field} changed from {before} to {after}, which needs a restart")]
+    NeedsRestart {
+        /// Which field.
+        field: &'static str,
+        /// What holds.
+        before: String,
+        /// What the file says.
+        after: String,
+    },
+    /// A provider is missing.
+    #[error(
+        "provider {name} is missing; if nothing needs it any more, list its name under removedProviders (half a file looks \
+         like this too)"
+    )]
+    ProviderMissing {
+        /// Which one.
+        name: String,
+    },
+    /// A root key that is read with is missing.
+    #[error(
+        "provider {provider}: root key {name} (file {id}) is missing, and what is wrapped under it alone could not be read \
+         any more; keep it under readKeys, or list it under removedReadKeys once nothing needs it"
+    )]
+    ReaderMissing {
+        /// Whose.
+        provider: String,
+        /// What people call it.
+        name: String,
+        /// Its id.
+        id: FileKeyId,
+    },
+    /// Another cluster's data is still to be read.
+    #[error(
+        "provider {provider}: alsoAccept lacks cluster {cluster} or ends sooner than it did ({until}); wait until then, or \
+         restart"
+    )]
+    ClusterMissing {
+        /// Whose.
+        provider: String,
+        /// Which cluster.
+        cluster: String,
+        /// Until when it holds.
+        until: String,
+    },
+}
+
+/// Whether `after` may take the place of `before` in a running process, at `now` (seconds since 1970).
+///
+/// # Errors
+/// The first reason why not.
+pub fn may_take_over(before: &Config, after: &Config, now: u64) -> Result<(), NotTakenOver> {
+    unchanged("clusterId", &*before.cluster_id, &*after.cluster_id)?;
+    unchanged("stateDirectory", before.state_directory.display(), after.state_directory.display())?;
+    for provider in &before.providers {
+        match after.providers.iter().find(|other| *other.name == *provider.name) {
+            Some(other) => keeps_readers(provider, other, now)?,
+            None if after.removed_providers.iter().any(|name| **name == *provider.name) => {}
+            None => return Err(NotTakenOver::ProviderMissing { name: provider.name.to_string() }),
+        }
+    }
+    Ok(())
+}
+
+fn unchanged(field: &'static str, before: impl ToString, after: impl ToString) -> Result<(), NotTakenOver> {
+    let (before, after) = (before.to_string(), after.to_string());
+    if before == after { Ok(()) } else { Err(NotTakenOver::NeedsRestart { field, before, after }) }
+}
+
+fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> Result<(), NotTakenOver> {
+    let kept = readers(after);
+    for (id, name) in readers(before) {
+        let removed = after.removed_read_keys.iter().any(|key| key.file.id.0 == id);
+        if kept.iter().all(|(other, _)| *other != id) && !removed {
+            return Err(NotTakenOver::ReaderMissing { provider: before.name.to_string(), name, id });
+        }
+    }
+    for accepted in &before.also_accept {
+        let until = accepted.until.0.0;
+        let kept = after
+            .also_accept
+            .iter()
+            .any(|other| *other.cluster_id == *accepted.cluster_id && other.until.0.0 >= until);
+        let over = until.as_second() <= i64::try_from(now).unwrap_or(i64::MAX);
+        if !kept && !over {
+            return Err(NotTakenOver::ClusterMissing {
+                provider: before.name.to_string(),
+                cluster: accepted.cluster_id.to_string(),
+                until: until.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// All root keys that a provider reads with, those that write too.
+fn readers(provider: &ProviderConfig) -> Vec<(FileKeyId, String)> {
+    let write = provider.root_keys.iter().map(|key| (key.file.id.0, key.name.to_string()));
+    let read = provider.read_keys.iter().map(|key| (key.file.id.0, key.name.to_string()));
+    write.chain(read).collect()
+}
+
+#[cfg(test)]
+mod tests;

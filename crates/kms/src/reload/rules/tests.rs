@@ -1,0 +1,93 @@
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use super::*;
+
+const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+/// 2026-12-01.
+const NOW: u64 = 1_796_083_200;
+
+/// A configuration of one provider; `more` are further lines of it, `top` of the file.
+fn config(top: &str, root_key: &str, more: &str) -> Config {
+    let text = format!(
+        "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\n{top}\nproviders:\n- name: main\n  endpoint: \
+         unix:///run/c/kms.sock\n  rootKeys:\n  - name: first\n    file: {{path: /k/a, id: {root_key}}}\n{more}\n"
+    );
+    Config::parse(&text, Path::new("c.yaml")).unwrap()
+}
+
+fn of_prod(root_key: &str, more: &str) -> Config {
+    config("clusterId: prod", root_key, more)
+}
+
+fn refused(before: &Config, after: &Config) -> String {
+    may_take_over(before, after, NOW).unwrap_err().to_string()
+}
+
+#[test]
+fn a_reader_may_move_and_may_go_only_if_it_is_said() {
+    let read_b = format!("  readKeys:\n  - name: old\n    file: {{path: /k/b, id: {B}}}");
+    let read_a = format!("  readKeys:\n  - name: old\n    file: {{path: /k/a, id: {A}}}");
+    let both = of_prod(A, &read_b);
+    // What wrote is read, and what was read writes; a reader comes.
+    assert_eq!(may_take_over(&both, &of_prod(B, &read_a), NOW), Ok(()));
+    assert_eq!(may_take_over(&of_prod(A, ""), &both, NOW), Ok(()));
+
+    let why = refused(&both, &of_prod(A, ""));
+    assert!(why.contains(B) && why.contains("old") && why.contains("removedReadKeys"), "{why}");
+    let why = refused(&both, &of_prod(B, ""));
+    assert!(why.contains(A) && why.contains("first"), "{why}");
+
+    let gone = |id: &str| format!("  removedReadKeys:\n  - file: {{id: {id}}}");
+    assert_eq!(may_take_over(&both, &of_prod(A, &gone(B)), NOW), Ok(()));
+    assert!(may_take_over(&both, &of_prod(A, &gone("cccccccccccccccccccccccccccccccc")), NOW).is_err());
+}
+
+#[test]
+fn a_provider_may_go_only_if_it_is_said() {
+    let second = format!(
+        "- name: second\n  endpoint: unix:///run/c/2.sock\n  rootKeys:\n  - name: b\n    file: {{path: /k/b, id: {B}}}"
+    );
+    let (one, two) = (of_prod(A, ""), of_prod(A, &second));
+    assert_eq!(may_take_over(&one, &two, NOW), Ok(()));
+    assert!(refused(&two, &one).contains("provider second is missing"));
+    let said = config("clusterId: prod\nremovedProviders: [second]", A, "");
+    assert_eq!(may_take_over(&two, &said, NOW), Ok(()));
+}
+
+#[test]
+fn another_cluster_is_read_until_its_date() {
+    let until = |date: &str| of_prod(A, &format!("  alsoAccept:\n  - {{clusterId: old, until: {date}}}"));
+    let (over, soon, later) =
+        (until("2026-11-30T00:00:00Z"), until("2027-01-01T00:00:00Z"), until("2027-02-01T00:00:00Z"));
+    assert_eq!(may_take_over(&over, &of_prod(A, ""), NOW), Ok(()));
+    assert_eq!(may_take_over(&soon, &later, NOW), Ok(()));
+    assert!(refused(&soon, &of_prod(A, "")).contains("alsoAccept lacks cluster old"));
+    assert!(refused(&later, &soon).contains("ends sooner"));
+}
+
+#[test]
+fn what_holds_from_start_to_end_needs_a_restart() {
+    let prod = of_prod(A, "");
+    let why = refused(&prod, &config("clusterId: other", A, ""));
+    assert_eq!(why, "clusterId changed from prod to other, which needs a restart");
+    let why = refused(&prod, &config("clusterId: prod\nstateDirectory: /s", A, ""));
+    assert!(why.contains("stateDirectory changed from /var/lib/casemate-kms to /s"), "{why}");
+}
+
+#[test]
+fn what_is_said_to_be_gone_must_not_be_there() {
+    let parse = |top: &str, more: &str| {
+        let text = format!(
+            "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\nclusterId: prod\n{top}providers:\n- name: main\n  \
+             endpoint: unix:///run/c/kms.sock\n  rootKeys:\n  - name: first\n    file: {{path: /k/a, id: {A}}}\n{more}"
+        );
+        Config::parse(&text, Path::new("c.yaml")).unwrap_err().to_string()
+    };
+    let why = parse("removedProviders: [main]\n", "");
+    assert_eq!(why, "c.yaml:4: removedProviders: main is in use in line 6; take it out there, or here");
+    let why = parse("", &format!("  removedReadKeys:\n  - file: {{id: {A}}}\n"));
+    assert!(why.starts_with("c.yaml:11: removedReadKeys: aaaa"), "{why}");
+}

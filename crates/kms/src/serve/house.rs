@@ -1,0 +1,367 @@
+//! All that runs: a room for each provider (its observer, and a door where callers come in), the admin socket, the audit
+//! log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use casemate_daemon::confine::OutOfReach;
+use casemate_daemon::notify;
+use casemate_keys::{Epoch, KeyId};
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::reach::Reach;
+use super::takeover::Refused;
+use super::{ServeError, Start, unix_seconds};
+use crate::admin::{Admin, Shown};
+use crate::audit::Audit;
+use crate::config::{AdminConfig, Config, Endpoint, ProviderConfig, Source};
+use crate::contained::Contained;
+use crate::grpc::Service;
+use crate::hosted::Hosted;
+use crate::provider::{Observer, Provider, Settings, Store, StoreError, Succession, succession};
+use crate::rejected::Rejections;
+use crate::reload::Configured;
+use crate::socket::{Admission, Gate, PassedSockets, Socket, SocketError, make_room, transport};
+use crate::traffic::Traffic;
+
+/// How long the first calls wait for the first look at root keys.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
+/// How long calls in flight may take after a stop was asked for.
+const LAST_CALLS: Duration = Duration::from_secs(5);
+/// How long a connection on which nothing goes on keeps a stopped server from its end: a peer that reads slowly must
+/// not keep a new process from starting.
+const LAST_REPLIES: Duration = Duration::from_millis(500);
+
+pub(super) struct House {
+    pub(super) source: Source,
+    pub(super) config: Config,
+    pub(super) configured: Configured,
+    pub(super) reach: Reach,
+    pub(super) rooms: Vec<Room>,
+    pub(super) admin: Option<Door>,
+    pub(super) audit: Option<Audit>,
+    pub(super) refused: Option<Refused>,
+    shown: Arc<ArcSwap<Shown>>,
+    tasks: JoinSet<Result<(), ServeError>>,
+    stop: CancellationToken,
+}
+
+/// One provider.
+pub(super) struct Room {
+    pub(super) hosted: Arc<Hosted>,
+    pub(super) succession: Succession,
+    pub(super) door: Door,
+    /// Of its observer.
+    stop: CancellationToken,
+}
+
+/// One socket.
+pub(super) struct Door {
+    pub(super) endpoint: Endpoint,
+    pub(super) gate: Gate,
+    stop: CancellationToken,
+}
+
+/// What a room begins with: all that can fail has not.
+pub(super) struct Foundation {
+    socket: Socket,
+    provider: Arc<Provider>,
+    observer: Observer,
+}
+
+impl House {
+    /// Opens all that `config` says.
+    pub(super) async fn open(
+        source: Source,
+        config: Config,
+        start: Start,
+        stop: CancellationToken,
+    ) -> Result<Self, ServeError> {
+        let Start { accept_reuse, mut passed, enforced } = start;
+        make_room(connections(&config))?;
+        let admin_socket = match &config.admin {
+            Some(admin) => Some(listen(&mut passed, "admin", &admin.endpoint, admin.admission()).await?),
+            None => None,
+        };
+        let mut foundations = Vec::new();
+        for provider in &config.providers {
+            foundations.push(Foundation::lay(&config, provider, &mut passed, accept_reuse.clone()).await?);
+        }
+        passed.close_rest();
+        // After the state directories, of which one process at a time has the lock.
+        let audit = config.audit.as_ref().map(Audit::start).transpose()?;
+
+        let mut house = Self {
+            configured: Configured::at_start(&source, unix_seconds()),
+            source,
+            config,
+            reach: Reach::new(enforced),
+            rooms: Vec::new(),
+            admin: None,
+            audit,
+            refused: None,
+            shown: Arc::default(),
+            tasks: JoinSet::new(),
+            stop,
+        };
+        if let Some(socket) = admin_socket {
+            house.admin = Some(house.open_admin(socket));
+        }
+        let starting = Arc::new(AtomicUsize::new(foundations.len()));
+        for foundation in foundations {
+            let starting = starting.clone();
+            let room = house.open_room(foundation, move || {
+                if starting.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    notify::ready();
+                }
+            });
+            house.rooms.push(room);
+        }
+        house.show();
+        Ok(house)
+    }
+
+    /// Waits for a task that ends; `None` when all have.
+    pub(super) async fn next_ended(&mut self) -> Option<Result<(), ServeError>> {
+        let ended = self.tasks.join_next().await?;
+        Some(ended.unwrap_or_else(|ended| Err(unexpected("a server".into(), &ended))))
+    }
+
+    /// Looks at what a confined process can reach.
+    ///
+    /// # Errors
+    /// Nobody can connect any more.
+    pub(super) fn look_around(&mut self) -> Result<(), OutOfReach> {
+        self.reach.look(&self.config, self.source.path())
+    }
+
+    /// Ends what ends last.
+    pub(super) async fn close(self) {
+        if let Some(audit) = self.audit {
+            audit.stop().await;
+        }
+    }
+
+    /// Lets those who look from outside see what is there now.
+    pub(super) fn show(&self) {
+        self.shown.store(Arc::new(Shown {
+            hosted: self.rooms.iter().map(|room| room.hosted.clone()).collect(),
+            audit: self.audit.as_ref().map(Audit::recorder),
+            configuration: Some(self.configured.clone()),
+        }));
+    }
+
+    /// The observer looks, then the door opens; `opened` is told.
+    pub(super) fn open_room(
+        &mut self,
+        foundation: Foundation,
+        opened: impl FnOnce() + Send + 'static,
+    ) -> Room {
+        let Foundation { socket, provider, mut observer } = foundation;
+        let recorder = self.audit.as_ref().map(Audit::recorder);
+        let hosted = Arc::new(Hosted::new(provider, recorder));
+        let (succession, requests) = succession();
+        let stop = self.stop.child_token();
+        // So that the first Status finds an answer; but Status never waits for a key service that is slow.
+        let (looked, first_look) = oneshot::channel();
+        let observe_until = stop.clone();
+        let observing = async move {
+            observer.look().await;
+            let _ = looked.send(());
+            observer.run(requests, observe_until).await;
+        };
+        self.watch_over(format!("the observer of provider {}", hosted.name()), observing);
+        let begin = async move {
+            let _ = timeout(FIRST_LOOK, first_look).await;
+            opened();
+        };
+        let door = self.open_door(&hosted, socket, begin);
+        Room { hosted, succession, door, stop }
+    }
+
+    /// Serves `hosted` on `socket`, once `begin` is over.
+    pub(super) fn open_door(
+        &mut self,
+        hosted: &Arc<Hosted>,
+        socket: Socket,
+        begin: impl Future<Output = ()> + Send + 'static,
+    ) -> Door {
+        let (hosted, stop) = (hosted.clone(), self.stop.child_token());
+        let door =
+            Door { endpoint: socket.endpoint().clone(), gate: socket.gate().clone(), stop: stop.clone() };
+        self.tasks.spawn(async move {
+            begin.await;
+            let (name, traffic) = (hosted.name().clone(), hosted.provider().traffic().clone());
+            tracing::info!(provider = &*name, endpoint = %socket.endpoint(), "serving");
+            let connections = socket.serve(traffic.clone(), stop.clone());
+            let serving = transport()
+                .layer(Rejections::of(hosted.clone()))
+                .add_service(Service::server(hosted))
+                .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
+            tokio::select! {
+                served = serving => match served {
+                    Ok(()) if stop.is_cancelled() => Ok(()),
+                    Ok(()) => Err(ServeError::Ended {
+                        task: format!("the server of provider {name}"),
+                        reason: "it accepts no more".into(),
+                    }),
+                    Err(source) => Err(ServeError::Transport { provider: name.to_string(), source }),
+                },
+                () = last_calls(&stop, &traffic) => Ok(()),
+            }
+        });
+        door
+    }
+
+    /// Shows on `socket` what goes on.
+    pub(super) fn open_admin(&self, socket: Socket) -> Door {
+        let (admin, stop) = (Admin::new(self.shown.clone()), self.stop.child_token());
+        let door =
+            Door { endpoint: socket.endpoint().clone(), gate: socket.gate().clone(), stop: stop.clone() };
+        tracing::info!(endpoint = %socket.endpoint(), "the admin socket is open");
+        tokio::spawn(async move {
+            admin.serve(socket, stop.clone()).await;
+            // Who looks from outside sees nothing any more; those who are served must not suffer from it.
+            if !stop.is_cancelled() {
+                tracing::error!("the admin socket ended unexpectedly; please report this");
+            }
+        });
+        door
+    }
+
+    /// A task whose panic ends the process. Nobody would see root keys change any more.
+    fn watch_over(&mut self, task: String, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            let working = tokio::spawn(work);
+            let abort = working.abort_handle();
+            tokio::select! {
+                ended = working => match ended {
+                    Ok(()) => Ok(()),
+                    Err(ended) => Err(unexpected(task, &ended)),
+                },
+                // A look at a slow key service must not hold up the end.
+                () = stop.cancelled() => {
+                    abort.abort();
+                    Ok(())
+                }
+            }
+        });
+    }
+}
+
+impl Room {
+    /// Nobody is served any more.
+    pub(super) fn close(self) {
+        self.stop.cancel();
+        self.door.close();
+    }
+}
+
+impl Door {
+    /// Nobody else comes in; calls in flight are finished, and the socket's file goes.
+    pub(super) fn close(self) {
+        self.stop.cancel();
+    }
+}
+
+impl Foundation {
+    /// Binds the socket first, so that a second start changes nothing before it is refused. Who connects meanwhile waits.
+    pub(super) async fn lay(
+        config: &Config,
+        provider: &ProviderConfig,
+        passed: &mut PassedSockets,
+        accept_reuse: Option<KeyId>,
+    ) -> Result<Self, FoundationError> {
+        let socket = listen(passed, provider.name.as_str(), &provider.endpoint, provider.admission()).await?;
+        let store = Store::open(&config.state_directory, provider.name.as_str())?;
+        let provider =
+            Arc::new(Provider::new(settings(config, provider), store).recoverable_by(provider.recipients()));
+        let observer = Observer::new(provider.clone(), accept_reuse)?;
+        Ok(Self { socket, provider, observer })
+    }
+}
+
+/// Why a provider can't be set up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FoundationError {
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<FoundationError> for ServeError {
+    fn from(error: FoundationError) -> Self {
+        match error {
+            FoundationError::Socket(error) => Self::Socket(error),
+            FoundationError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// After a stop: until nothing is under way any more, and not for ever.
+async fn last_calls(stop: &CancellationToken, traffic: &Traffic) {
+    stop.cancelled().await;
+    let nothing_more = async {
+        let mut looks = interval(LAST_REPLIES);
+        looks.tick().await;
+        loop {
+            looks.tick().await;
+            if traffic.in_flight() == 0 {
+                return;
+            }
+        }
+    };
+    let _ = timeout(LAST_CALLS, nothing_more).await;
+}
+
+/// What a service manager has bound is taken as it is.
+pub(super) async fn listen(
+    passed: &mut PassedSockets,
+    name: &str,
+    endpoint: &Endpoint,
+    admission: Admission,
+) -> Result<Socket, SocketError> {
+    match passed.take(name, endpoint) {
+        Some(listener) => Socket::passed(listener, endpoint, admission),
+        None => Socket::bind(endpoint, admission).await,
+    }
+}
+
+/// Binds the admin socket of a changed configuration.
+pub(super) async fn listen_admin(admin: &AdminConfig) -> Result<Socket, SocketError> {
+    Socket::bind(&admin.endpoint, admin.admission()).await
+}
+
+/// All connections that may be open at a time.
+pub(super) fn connections(config: &Config) -> u64 {
+    config.providers.iter().map(|provider| u64::from(provider.max_connections.0)).sum()
+}
+
+/// What a provider is configured to be.
+pub(super) fn settings(config: &Config, provider: &ProviderConfig) -> Settings {
+    let cluster = config.cluster_id.0.clone();
+    Settings {
+        name: provider.name.as_str().to_owned(),
+        epoch: Epoch(provider.epoch),
+        write_keys: provider.write_keys().into_iter().map(Contained::around).collect(),
+        read_only_keys: provider.read_only_keys().into_iter().map(Contained::around).collect(),
+        key_names: provider.key_names(),
+        read_policy: provider.read_policy(&cluster),
+        program: concat!("casemate-kms/", env!("CARGO_PKG_VERSION"))
+            .parse()
+            .expect("a short program/version"),
+        clock: Arc::new(unix_seconds),
+        cluster,
+    }
+}
+
+fn unexpected(task: String, ended: &JoinError) -> ServeError {
+    ServeError::Ended { task, reason: ended.to_string() }
+}

@@ -1,0 +1,269 @@
+//! A changed configuration: all that can fail first, then all of it at once.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::house::{Foundation, FoundationError, House, Room, connections, listen, listen_admin, settings};
+use super::unix_seconds;
+use crate::audit::Audit;
+use crate::config::{Config, ProviderConfig, Source};
+use crate::provider::Ready;
+use crate::reload::changes::changes;
+use crate::reload::rules::may_take_over;
+use crate::reload::{Reading, ReloadError};
+use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room};
+
+/// How often what was refused is tried again: what stood in the way may be gone.
+const TRY_AGAIN_EVERY: Duration = Duration::from_secs(10);
+/// How long an audit log is kept open for calls that began with it.
+const LAST_RECORDS: Duration = Duration::from_secs(5);
+/// Fields that say who comes in and where; a provider goes on as it is whatever they say.
+const OF_THE_DOOR: [&str; 6] =
+    ["endpoint", "socketMode", "socketOwner", "socketGroup", "allowedPeers", "maxConnections"];
+
+/// A text that was refused, and when.
+pub(super) struct Refused {
+    text: Option<Source>,
+    tried: Instant,
+}
+
+/// All that can fail has not; dropped, nothing has changed.
+struct Plan {
+    rooms: Vec<Change>,
+    admin: Option<Socket>,
+    audit: Option<Audit>,
+}
+
+/// What becomes of a provider.
+enum Change {
+    New(Box<Foundation>),
+    Kept { name: String, successor: Option<Ready>, door: Option<Box<Socket>> },
+}
+
+impl House {
+    /// Takes over what was read, if it is another configuration and may be.
+    pub(super) async fn look_at(&mut self, reading: Reading) {
+        let Reading { source, asked } = reading;
+        if source.as_ref().is_ok_and(|source| *source == self.source) {
+            if self.configured.refused.is_some() {
+                tracing::info!("the configuration's file says again what holds");
+                self.configured = self.configured.as_it_is();
+                self.show();
+            }
+            self.refused = None;
+            return;
+        }
+        let same = |refused: &&Refused| refused.text.as_ref() == source.as_ref().ok();
+        let early =
+            self.refused.as_ref().filter(same).is_some_and(|was| was.tried.elapsed() < TRY_AGAIN_EVERY);
+        if early && !asked {
+            return;
+        }
+        let text = source.as_ref().ok().cloned();
+        let taken = match source {
+            Ok(source) => self.take_over(source).await,
+            Err(error) => Err(error.into()),
+        };
+        match taken {
+            Ok(lines) => {
+                self.refused = None;
+                tracing::info!(
+                    changes = lines.len(),
+                    sha256 = self.configured.sha256,
+                    "a changed configuration holds now"
+                );
+                for line in lines {
+                    tracing::info!("changed: {line}");
+                }
+            }
+            Err(error) => {
+                self.refused = Some(Refused { text, tried: Instant::now() });
+                let why = error.to_string();
+                if self.configured.refused.as_ref().is_none_or(|(said, _)| *said != why) {
+                    tracing::error!(
+                        "the configuration's file changed and is not taken over, what held goes on: {why}"
+                    );
+                    self.configured = self.configured.refusing(why, unix_seconds());
+                    self.show();
+                }
+            }
+        }
+    }
+
+    async fn take_over(&mut self, source: Source) -> Result<Vec<String>, ReloadError> {
+        let config = source.config()?;
+        if !source.text().ends_with('\n') {
+            return Err(ReloadError::HalfWritten { path: source.path().to_owned() });
+        }
+        may_take_over(&self.config, &config, unix_seconds())?;
+        let wanted = config.folders(source.path());
+        let kept = self.reach.folders();
+        if let Some((folder, verb)) = kept.as_ref().and_then(|kept| kept.lack(&wanted)) {
+            return Err(ReloadError::Confined { folder: folder.to_owned(), verb });
+        }
+        make_room(connections(&config))?;
+        let (before, after) = (self.source.fields(), source.fields());
+        let plan = self.plan(&config, &before, &after).await?;
+        self.open_gates(&config)?;
+        self.carry_out(plan, &config);
+        self.configured = self.configured.replaced_by(&source, unix_seconds());
+        (self.source, self.config) = (source, config);
+        self.show();
+        Ok(changes(&before, &after))
+    }
+
+    async fn plan(&self, config: &Config, before: &Value, after: &Value) -> Result<Plan, ReloadError> {
+        let admin = match &config.admin {
+            Some(admin) if self.admin.as_ref().is_none_or(|door| door.endpoint != *admin.endpoint) => {
+                Some(listen_admin(admin).await?)
+            }
+            _ => None,
+        };
+        let audit = match (&self.config.audit, &config.audit) {
+            (Some(held), Some(new)) if held.path.0 == new.path.0 => None,
+            (_, new) => new.as_ref().map(Audit::start).transpose()?,
+        };
+        let mut rooms = Vec::new();
+        for provider in &config.providers {
+            let name = provider.name.to_string();
+            let Some(room) = self.room(&name) else {
+                let foundation =
+                    Foundation::lay(config, provider, &mut PassedSockets::default(), None).await?;
+                rooms.push(Change::New(Box::new(foundation)));
+                continue;
+            };
+            let door = if room.door.endpoint == *provider.endpoint {
+                None
+            } else {
+                let none = &mut PassedSockets::default();
+                Some(Box::new(listen(none, &name, &provider.endpoint, provider.admission()).await?))
+            };
+            let successor = if behind_the_door(before, &name) == behind_the_door(after, &name) {
+                None
+            } else {
+                Some(self.successor(room, config, provider).await?)
+            };
+            rooms.push(Change::Kept { name, successor, door });
+        }
+        Ok(Plan { rooms, admin, audit })
+    }
+
+    async fn successor(
+        &self,
+        room: &Room,
+        config: &Config,
+        provider: &ProviderConfig,
+    ) -> Result<Ready, ReloadError> {
+        let settings = settings(config, provider);
+        let records = room.hosted.provider().unreadable_by(&settings.read_policy);
+        room.succession.prepare(settings, provider.recipients()).await.map_err(|source| {
+            ReloadError::Provider { provider: provider.name.to_string(), source, records: records.len() }
+        })
+    }
+
+    /// The last thing that can fail: those that were changed until then are changed back.
+    fn open_gates(&self, config: &Config) -> Result<(), ReloadError> {
+        let rooms = config.providers.iter().filter_map(|provider| {
+            let door = &self.room(provider.name.as_str())?.door;
+            (door.endpoint == *provider.endpoint).then(|| (&door.gate, provider.admission()))
+        });
+        let admin = self.admin.iter().zip(&config.admin);
+        let admin = admin
+            .filter(|(door, admin)| door.endpoint == *admin.endpoint)
+            .map(|(door, admin)| (&door.gate, admin.admission()));
+        let mut opened: Vec<(&Gate, Admission)> = Vec::new();
+        for (gate, admission) in rooms.chain(admin) {
+            let before = gate.admission();
+            if let Err(error) = gate.admit(admission) {
+                for (gate, before) in opened {
+                    if let Err(error) = gate.admit(before) {
+                        tracing::error!(%error, "who may connect could not be changed back");
+                    }
+                }
+                return Err(error.into());
+            }
+            opened.push((gate, (*before).clone()));
+        }
+        Ok(())
+    }
+
+    /// Nothing of this fails, and nothing of it waits.
+    fn carry_out(&mut self, plan: Plan, config: &Config) {
+        self.carry_out_audit(plan.audit, config);
+        let mut rooms = std::mem::take(&mut self.rooms);
+        for change in plan.rooms {
+            let room = match change {
+                Change::New(foundation) => self.open_room(*foundation, || {}),
+                Change::Kept { name, successor, door } => {
+                    let Some(at) = rooms.iter().position(|room| **room.hosted.name() == *name) else {
+                        continue;
+                    };
+                    let mut room = rooms.swap_remove(at);
+                    if let Some(successor) = successor {
+                        room.hosted.answer_with(successor.provider().clone());
+                        successor.begin();
+                    }
+                    if let Some(socket) = door {
+                        let opened = self.open_door(&room.hosted, *socket, std::future::ready(()));
+                        std::mem::replace(&mut room.door, opened).close();
+                    }
+                    room
+                }
+            };
+            self.rooms.push(room);
+        }
+        rooms.into_iter().for_each(Room::close);
+        let closed = match (plan.admin, &config.admin) {
+            (Some(socket), _) => {
+                let opened = self.open_admin(socket);
+                self.admin.replace(opened)
+            }
+            (None, None) => self.admin.take(),
+            (None, Some(_)) => None,
+        };
+        if let Some(door) = closed {
+            door.close();
+        }
+    }
+
+    fn carry_out_audit(&mut self, new: Option<Audit>, config: &Config) {
+        let goes_on = new.is_none() && config.audit.is_some();
+        if goes_on {
+            return;
+        }
+        let old = std::mem::replace(&mut self.audit, new);
+        for room in &self.rooms {
+            room.hosted.record_with(self.audit.as_ref().map(Audit::recorder));
+        }
+        if let Some(old) = old {
+            tokio::spawn(async move {
+                tokio::time::sleep(LAST_RECORDS).await;
+                old.stop().await;
+            });
+        }
+    }
+
+    fn room(&self, name: &str) -> Option<&Room> {
+        self.rooms.iter().find(|room| **room.hosted.name() == *name)
+    }
+}
+
+impl From<FoundationError> for ReloadError {
+    fn from(error: FoundationError) -> Self {
+        match error {
+            FoundationError::Socket(error) => Self::Socket(error),
+            FoundationError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// What a provider is by the fields of a configuration, whoever comes in and where.
+fn behind_the_door(fields: &Value, name: &str) -> Option<Value> {
+    let providers = fields.get("providers")?.as_array()?;
+    let mut provider = providers.iter().find(|provider| provider["name"] == name)?.clone();
+    let fields = provider.as_object_mut()?;
+    fields.retain(|field, _| !OF_THE_DOOR.contains(&field.as_str()));
+    Some(provider)
+}

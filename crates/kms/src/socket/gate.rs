@@ -1,0 +1,62 @@
+//! Who may connect to a socket, and how many at a time: changed while it is served.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::file::give_access;
+use super::{AllowedPeers, FileAccess, MAX_CONNECTIONS, SocketError};
+
+/// Who may connect, and how many at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// Of a socket that is bound here as a file.
+    pub access: FileAccess,
+    /// Whoever else can connect is refused; without a list whoever can connect is served.
+    pub peers: Option<AllowedPeers>,
+    /// Those beyond are refused.
+    pub max_connections: u32,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self { access: FileAccess::default(), peers: None, max_connections: MAX_CONNECTIONS }
+    }
+}
+
+/// What decides about new connections of one socket. Cheap to clone; those who are connected stay.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    admission: Arc<ArcSwap<Admission>>,
+    /// Of a socket that is bound here.
+    file: Option<PathBuf>,
+}
+
+impl Gate {
+    pub(super) fn new(admission: Admission, file: Option<&Path>) -> Self {
+        Self { admission: Arc::new(ArcSwap::from_pointee(admission)), file: file.map(Path::to_owned) }
+    }
+
+    /// What holds now.
+    pub fn admission(&self) -> Arc<Admission> {
+        self.admission.load_full()
+    }
+
+    /// This holds from now on.
+    ///
+    /// # Errors
+    /// [`SocketError::System`] if the file can't get its mode, owner or group; then all is as it was.
+    pub fn admit(&self, admission: Admission) -> Result<(), SocketError> {
+        let before = self.admission();
+        if let Some(file) = self.file.as_deref().filter(|_| before.access != admission.access)
+            && let Err(error) = give_access(file, admission.access)
+        {
+            // What was changed before the failure; the same hands gave it once.
+            let _ = give_access(file, before.access);
+            return Err(error);
+        }
+        self.admission.store(Arc::new(admission));
+        Ok(())
+    }
+}

@@ -1,0 +1,468 @@
+//! The real program, whose configuration changes while it is called.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
+use casemate_kms::admin::status::{ConfigurationStatus, Document};
+use casemate_wire::kms_v2::StatusRequest;
+use jiff::Timestamp;
+use rustix::process::Signal;
+use tokio::task::JoinHandle;
+
+use crate::admin::get;
+use crate::node::{Client, Stored, connect};
+use crate::process::{Daemon, Host, deliver, encrypt, opens, until};
+
+const DEK: [u8; 32] = [0x3c; 32];
+
+/// A running plugin with an admin socket, whose configuration is written anew as a whole.
+struct Plugin {
+    host: Host,
+    daemon: Daemon,
+    text: String,
+}
+
+impl Plugin {
+    async fn start() -> Self {
+        Self::start_with("").await
+    }
+
+    /// With more fields of the file.
+    async fn start_with(more: &str) -> Self {
+        let host = Host::new();
+        let admin = host.folder().join("admin.sock");
+        let text = fs::read_to_string(host.config()).unwrap()
+            + &format!("admin: {{endpoint: unix://{}}}\n{more}", admin.display());
+        fs::write(host.config(), &text).unwrap();
+        let mut daemon = host.serve();
+        daemon.healthy().await;
+        Self { host, daemon, text }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.host.folder().join(name)
+    }
+
+    async fn client(&self) -> Client {
+        connect(&self.host.socket()).await.unwrap()
+    }
+
+    async fn status(&self) -> Document {
+        serde_json::from_str(&get(&self.path("admin.sock"), "/status").await.1).unwrap()
+    }
+
+    async fn held(&self) -> ConfigurationStatus {
+        self.status().await.configuration.unwrap()
+    }
+
+    /// Delivers a configuration as most programs do, and asks for it.
+    async fn deliver(&self, text: &str) {
+        deliver(text.as_bytes(), &self.host.config());
+        self.daemon.signal(Signal::HUP);
+    }
+
+    /// Delivers it and waits until it holds.
+    async fn change(&self, text: &str) {
+        let before = self.held().await.reloads;
+        self.deliver(text).await;
+        let mut said = None;
+        until("it holds", async || {
+            let held = self.held().await;
+            said = held.refused.clone();
+            held.reloads > before
+        })
+        .await;
+        assert_eq!(said, None);
+    }
+
+    /// Waits until what is there is refused; says why.
+    async fn refusal(&self) -> String {
+        let mut why = None;
+        until("it is refused", async || {
+            why = self.held().await.refused;
+            why.is_some()
+        })
+        .await;
+        why.unwrap()
+    }
+
+    async fn refused(&self, text: &str) -> String {
+        self.deliver(text).await;
+        self.refusal().await
+    }
+
+    fn with(&self, from: &str, to: &str) -> String {
+        assert!(self.text.contains(from), "{from}");
+        self.text.replace(from, to)
+    }
+
+    /// Ends it; gives its log.
+    fn end(self) -> String {
+        self.daemon.signal(Signal::TERM);
+        let (status, log) = self.daemon.end();
+        assert!(status.success(), "{log}");
+        log
+    }
+}
+
+/// A client that never stops to write and read, and takes no failure.
+struct Load {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    task: JoinHandle<Vec<Stored>>,
+}
+
+impl Load {
+    fn on(mut client: Client) -> Self {
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, count) = (stop.clone(), done.clone());
+        let task = tokio::spawn(async move {
+            let mut written: Vec<Stored> = Vec::new();
+            while !stopped.load(Ordering::SeqCst) {
+                let key_id = client.status(StatusRequest {}).await.unwrap().into_inner().key_id;
+                let stored = encrypt(&mut client, &DEK).await.unwrap();
+                assert_eq!(stored.key_id, key_id, "what Status names writes");
+                opens(&mut client, &stored, &DEK).await;
+                if written.last().is_none_or(|last| last.annotation != stored.annotation) {
+                    written.push(stored);
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            for stored in &written {
+                opens(&mut client, stored, &DEK).await;
+            }
+            written
+        });
+        Self { stop, done, task }
+    }
+
+    /// Some calls that begin after now.
+    async fn goes_on(&self) {
+        let now = self.done.load(Ordering::SeqCst);
+        until("calls are served", async || {
+            assert!(!self.task.is_finished(), "a call failed");
+            self.done.load(Ordering::SeqCst) > now + 3
+        })
+        .await;
+    }
+
+    /// What was written, one of each record.
+    async fn end(self) -> Vec<Stored> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.task.await.unwrap()
+    }
+}
+
+/// A key file of its own, and its id.
+fn key_file(path: &Path) -> FileKeyId {
+    let id = FileKeyId::generate();
+    KeyFile::at(path).create(&Keyring::new(id, None, Secret::generate(), Timestamp::now())).unwrap();
+    id
+}
+
+#[tokio::test]
+async fn what_is_no_configuration_is_not_taken_over_and_calls_go_on() {
+    let plugin = Plugin::start().await;
+    let load = Load::on(plugin.client().await);
+    let config = plugin.host.config();
+    let replace = |with: &dyn Fn(&Path)| {
+        let aside = plugin.path("aside");
+        with(&aside);
+        if config.is_dir() {
+            fs::remove_dir(&config).unwrap();
+        }
+        fs::rename(&aside, &config).unwrap_or_else(|_| {
+            // A folder takes no file's place.
+            fs::remove_file(&config).unwrap();
+            fs::rename(&aside, &config).unwrap();
+        });
+    };
+    let text = plugin.text.clone();
+    let cut = text.find("rootKeys").unwrap() + 3;
+    let whole_lines = text.find("admin:").unwrap();
+    let write = |path: &Path, bytes: &[u8]| fs::write(path, bytes).unwrap();
+    type Bad<'a> = (&'a str, Box<dyn Fn(&Path) + 'a>, &'a str);
+    let bad: [Bad; 9] = [
+        ("nonsense", Box::new(|path| write(path, b"\x00\xff%%%{{{")), "UTF-8"),
+        ("text", Box::new(|path| write(path, b"Lorem ipsum: dolor\n")), "unknown field"),
+        ("nothing", Box::new(|path| write(path, b"")), "the file is empty"),
+        ("half of it", Box::new(|path| write(path, &text.as_bytes()[..cut])), "config.yaml:"),
+        (
+            "half a line",
+            Box::new(|path| write(path, text[..whole_lines].trim_end().as_bytes())),
+            "the last line has no end",
+        ),
+        ("a folder", Box::new(|path| fs::create_dir(path).unwrap()), "it is a folder"),
+        ("a loop", Box::new(|path| symlink("config.yaml", path).unwrap()), "symbolic links"),
+        ("a link to nothing", Box::new(|path| symlink("absent", path).unwrap()), "No such file"),
+        (
+            "a pipe",
+            Box::new(|path| {
+                let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+                assert!(made.success());
+            }),
+            "it is no file",
+        ),
+    ];
+    for (what, make, said) in &bad {
+        let before = plugin.held().await;
+        replace(make);
+        plugin.daemon.signal(Signal::HUP);
+        let mut why = String::new();
+        until(what, async || {
+            let held = plugin.held().await;
+            assert_eq!((&held.sha256, held.reloads), (&before.sha256, before.reloads));
+            why = held.refused.unwrap_or_default();
+            why.contains(said)
+        })
+        .await;
+        load.goes_on().await;
+        assert!(
+            get(&plugin.path("admin.sock"), "/metrics").await.1.contains("casemate_kms_config_refused 1")
+        );
+    }
+    // Nobody has to ask: it is looked at again and again.
+    replace(&|path| write(path, text.as_bytes()));
+    until("it says again what holds", async || plugin.held().await.refused.is_none()).await;
+    load.goes_on().await;
+    load.end().await;
+    let log = plugin.end();
+    assert_eq!(log.matches("is not taken over, what held goes on").count(), bad.len(), "{log}");
+}
+
+#[tokio::test]
+async fn a_changed_configuration_is_taken_over_without_a_failed_call_or_a_closed_connection() {
+    let plugin = Plugin::start().await;
+    let second = key_file(&plugin.path("second.key"));
+    let load = Load::on(plugin.client().await);
+    load.goes_on().await;
+    let first_key = |role: &str| {
+        let rest = plugin.text.split("rootKeys:\n").nth(1).unwrap();
+        format!("    {role}:\n{}", rest.split("admin:").next().unwrap())
+    };
+    let second_key = |role: &str| {
+        format!(
+            "    {role}:\n      - name: other\n        file: {{path: {}, id: \"{second}\"}}\n",
+            plugin.path("second.key").display()
+        )
+    };
+    let old_keys = first_key("rootKeys");
+    let both = plugin.with(&old_keys, &(old_keys.clone() + &second_key("readKeys")));
+    plugin.change(&both).await;
+    load.goes_on().await;
+    let before = plugin.status().await.providers.remove(0).next_write.unwrap().key_id;
+    let turned = plugin.with(&old_keys, &(second_key("rootKeys") + &first_key("readKeys")));
+    plugin.change(&turned).await;
+    load.goes_on().await;
+    let after = plugin.status().await.providers.remove(0).next_write.unwrap().key_id;
+    assert_ne!(before, after);
+    // The connection is told at its next Status; what it was told ten seconds ago still writes until then.
+    let written = load.end().await;
+    assert_eq!(written.iter().map(|stored| &stored.key_id).collect::<Vec<_>>(), [&before, &after]);
+
+    // A reader may not be forgotten, and may go when it is said.
+    let alone = plugin.with(&old_keys, &second_key("rootKeys"));
+    let why = plugin.refused(&alone).await;
+    assert!(why.contains("root key main") && why.contains("removedReadKeys"), "{why}");
+    let id = plugin.text.split('"').nth(1).unwrap();
+    let said = format!("{}    removedReadKeys:\n      - file: {{id: \"{id}\"}}\n", second_key("rootKeys"));
+    plugin.change(&plugin.with(&old_keys, &said)).await;
+    let mut client = plugin.client().await;
+    assert!(client.decrypt(written[0].request()).await.is_err());
+    opens(&mut client, &written[1], &DEK).await;
+    let log = plugin.end();
+    for line in ["changed: providers[casemate].readKeys: - ->", "a changed configuration holds now changes="]
+    {
+        assert!(log.contains(line), "{line:?} is not in\n{log}");
+    }
+}
+
+#[tokio::test]
+async fn providers_come_and_go_beside_one_that_is_called() {
+    let plugin = Plugin::start().await;
+    let id = key_file(&plugin.path("second.key"));
+    let load = Load::on(plugin.client().await);
+    let second = format!(
+        "  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\n",
+        plugin.path("second.sock").display(),
+        plugin.path("second.key").display()
+    );
+    let both = plugin.with("admin:", &format!("{second}admin:"));
+    plugin.change(&both).await;
+    let mut other = None;
+    until("the second one serves", async || {
+        other = connect(&plugin.path("second.sock")).await.ok();
+        match &mut other {
+            Some(client) => client.status(StatusRequest {}).await.is_ok(),
+            None => false,
+        }
+    })
+    .await;
+    let mut other = other.unwrap();
+    let stored = encrypt(&mut other, &DEK).await.unwrap();
+    load.goes_on().await;
+    assert_eq!(plugin.status().await.providers.len(), 2);
+
+    let why = plugin.refused(&plugin.text).await;
+    assert!(why.contains("provider second is missing"), "{why}");
+    opens(&mut other, &stored, &DEK).await;
+    let gone = plugin.with("providers:", "removedProviders: [second]\nproviders:");
+    plugin.change(&gone).await;
+    until("its socket is gone", async || !plugin.path("second.sock").exists()).await;
+    load.goes_on().await;
+    assert_eq!(plugin.status().await.providers.len(), 1);
+
+    // It may come back, with all that it knew.
+    let back = async || {
+        plugin.deliver(&both).await;
+        plugin.held().await.sha256
+    };
+    let removed = plugin.held().await.sha256;
+    until("it is back", async || back().await != removed).await;
+    let mut other = None;
+    until("it serves again", async || {
+        other = connect(&plugin.path("second.sock")).await.ok();
+        match &mut other {
+            Some(client) => client.status(StatusRequest {}).await.is_ok(),
+            None => false,
+        }
+    })
+    .await;
+    let mut other = other.unwrap();
+    opens(&mut other, &stored, &DEK).await;
+    assert_eq!(encrypt(&mut other, &DEK).await.unwrap().annotation, stored.annotation);
+    load.end().await;
+    plugin.end();
+}
+
+#[tokio::test]
+async fn the_door_changes_behind_which_a_provider_goes_on() {
+    let plugin = Plugin::start().await;
+    let mut client = plugin.client().await;
+    let stored = encrypt(&mut client, &DEK).await.unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&plugin.host.socket()), 0o600);
+    plugin
+        .change(
+            &plugin.with("    rootKeys:", "    socketMode: \"0660\"\n    maxConnections: 1\n    rootKeys:"),
+        )
+        .await;
+    assert_eq!(mode(&plugin.host.socket()), 0o660);
+    opens(&mut client, &stored, &DEK).await;
+    let extra = connect(&plugin.host.socket()).await;
+    let refused = match extra {
+        Ok(mut extra) => extra.status(StatusRequest {}).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(refused, "one connection is there");
+    // Bound again after its loss, it has the new mode.
+    fs::remove_file(plugin.host.socket()).unwrap();
+    until("it is bound again", async || plugin.host.socket().exists()).await;
+    assert_eq!(mode(&plugin.host.socket()), 0o660);
+
+    // Who else connects is refused from now on; who is connected stays.
+    plugin.change(&plugin.with("    rootKeys:", "    allowedPeers: {uids: [54321]}\n    rootKeys:")).await;
+    assert!(match connect(&plugin.host.socket()).await {
+        Ok(mut other) => other.status(StatusRequest {}).await.is_err(),
+        Err(_) => true,
+    });
+    opens(&mut client, &stored, &DEK).await;
+
+    let moved = plugin.path("moved.sock");
+    plugin.change(&plugin.with("kms.sock", "moved.sock")).await;
+    until("the old file is gone", async || !plugin.host.socket().exists()).await;
+    let mut client = connect(&moved).await.unwrap();
+    opens(&mut client, &stored, &DEK).await;
+    assert_eq!(encrypt(&mut client, &DEK).await.unwrap().annotation, stored.annotation);
+
+    // The admin socket too.
+    let held = plugin.held().await;
+    plugin.deliver(&plugin.with("kms.sock", "moved.sock").replace("admin.sock", "window.sock")).await;
+    until("it is elsewhere", async || plugin.path("window.sock").exists()).await;
+    let (code, body) = get(&plugin.path("window.sock"), "/status").await;
+    let now: Document = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, now.configuration.unwrap().reloads), (200, held.reloads + 1));
+    until("the old one is gone", async || !plugin.path("admin.sock").exists()).await;
+    plugin.end();
+}
+
+#[tokio::test]
+async fn what_this_process_gave_up_needs_a_restart() {
+    let plugin = Plugin::start().await;
+    let elsewhere = tempfile::tempdir().unwrap();
+    let key = elsewhere.path().join("moved.key");
+    fs::copy(plugin.host.key(), &key).unwrap();
+    let why = plugin
+        .refused(&plugin.with(&plugin.host.key().display().to_string(), &key.display().to_string()))
+        .await;
+    assert!(why.contains("needs a restart"), "{why}");
+    let confined = why.contains(&*elsewhere.path().to_string_lossy());
+    let landlock = fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
+    assert!(confined || !landlock, "{why}");
+    for (from, to) in [("clusterId: prod", "clusterId: other"), ("/state", "/state2")] {
+        plugin.deliver(&plugin.text).await;
+        until("it is as it was", async || plugin.held().await.refused.is_none()).await;
+        let why = plugin.refused(&plugin.with(from, to)).await;
+        assert!(why.contains("needs a restart"), "{why}");
+    }
+    plugin.end();
+}
+
+/// As the kubelet does with a ConfigMap.
+#[tokio::test]
+async fn a_link_that_is_turned_is_seen() {
+    let host = Host::new();
+    let text = fs::read_to_string(host.config()).unwrap()
+        + &format!("admin: {{endpoint: unix://{}}}\n", host.folder().join("admin.sock").display());
+    fs::remove_file(host.config()).unwrap();
+    let version = |name: &str, text: &str| {
+        let folder = host.folder().join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("config.yaml"), text).unwrap();
+        let aside = host.folder().join("..data_tmp");
+        symlink(name, &aside).unwrap();
+        fs::rename(&aside, host.folder().join("..data")).unwrap();
+    };
+    version("..1", &text);
+    symlink("..data/config.yaml", host.config()).unwrap();
+    let mut daemon = host.serve();
+    daemon.healthy().await;
+    let plugin = Plugin { host, daemon, text };
+    let version = |name: &str, text: &str| {
+        let folder = plugin.path(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("config.yaml"), text).unwrap();
+        symlink(name, plugin.path("..data_tmp")).unwrap();
+        fs::rename(plugin.path("..data_tmp"), plugin.path("..data")).unwrap();
+    };
+    version("..2", &plugin.with("    rootKeys:", "    maxConnections: 7\n    rootKeys:"));
+    fs::remove_dir_all(plugin.path("..1")).unwrap();
+    // Without a signal.
+    until("it holds", async || plugin.held().await.reloads == 1).await;
+    assert!(plugin.end().contains("changed: providers[casemate].maxConnections: - -> 7"));
+}
+
+#[tokio::test]
+async fn an_audit_log_begins_moves_and_ends_while_calls_run() {
+    let plugin = Plugin::start().await;
+    let load = Load::on(plugin.client().await);
+    let log = |name: &str| plugin.path("state").join(name);
+    let audit = |name: &str| format!("{}audit: {{path: {}}}\n", plugin.text, log(name).display());
+    let lines = |name: &str| fs::read_to_string(log(name)).unwrap_or_default().lines().count();
+    for name in ["one.log", "two.log"] {
+        plugin.change(&audit(name)).await;
+        let before = lines(name);
+        load.goes_on().await;
+        until("calls are in it", async || lines(name) > before + 3).await;
+    }
+    assert!(plugin.status().await.audit.is_some());
+    plugin.change(&plugin.text).await;
+    assert!(plugin.status().await.audit.is_none());
+    load.goes_on().await;
+    load.end().await;
+    plugin.end();
+}

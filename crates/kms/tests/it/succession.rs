@@ -1,0 +1,221 @@
+//! A provider's configuration changes beside what it serves: its successor takes over, or nothing happened.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use casemate_keys::Algorithm;
+use casemate_keyservice::{Class, RootKey};
+use casemate_kms::provider::{
+    NotReady, Observer, Provider, Ready, Settings, Standing, Store, Succession, succession,
+};
+use tempfile::TempDir;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::double::RootKeyDouble;
+use crate::node::{Node, Stored, settings};
+use crate::process::until;
+
+const DEK: [u8; 32] = [0x77; 32];
+
+/// A provider whose observer runs.
+struct Running {
+    provider: Arc<Provider>,
+    succession: Succession,
+    folder: TempDir,
+    _stop: DropGuard,
+}
+
+impl Running {
+    async fn start(settings: Settings) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &settings.name).unwrap();
+        let provider = Arc::new(Provider::new(settings, store));
+        let mut observer = Observer::new(provider.clone(), None).unwrap();
+        observer.look().await;
+        let (succession, requests) = succession();
+        let stop = CancellationToken::new();
+        tokio::spawn(observer.run(requests, stop.clone()));
+        Self { provider, succession, folder, _stop: stop.drop_guard() }
+    }
+
+    async fn prepare(&self, settings: Settings) -> Result<Ready, NotReady> {
+        self.succession.prepare(settings, Vec::new()).await
+    }
+
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        files(&self.folder.path().join("test"))
+    }
+}
+
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+fn double(name: &str) -> Arc<RootKeyDouble> {
+    Arc::new(RootKeyDouble::new(name, Algorithm::TRANSIT))
+}
+
+async fn seal(provider: &Arc<Provider>) -> Stored {
+    let sealed = provider.encrypt(&DEK, &casemate_kms::provider::Told::default()).await.unwrap();
+    Stored {
+        ciphertext: sealed.ciphertext,
+        key_id: sealed.kek.key_id().to_string(),
+        annotation: sealed.kek.annotation().to_vec(),
+    }
+}
+
+fn writes(provider: &Provider) -> Option<String> {
+    match &*provider.standing() {
+        Standing::Writing(kek) => Some(kek.key_id().to_string()),
+        Standing::Refusing(_) => None,
+    }
+}
+
+/// Writes with `write`, reads with `read` too.
+fn reading(write: &[&Arc<RootKeyDouble>], read: &[&Arc<RootKeyDouble>]) -> Settings {
+    let mut settings = settings(write);
+    settings.read_only_keys = read.iter().map(|key| Arc::clone(key) as Arc<dyn RootKey>).collect();
+    settings.read_policy.rules.extend(read.iter().map(|key| key.rule()));
+    settings
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_another_root_key_it_writes_at_once_and_reads_what_was_written() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let before = seal(&running.provider).await;
+
+    let ready = running.prepare(reading(&[&b], &[&a])).await.unwrap();
+    let successor = ready.provider().clone();
+    let key_id = writes(&successor).unwrap();
+    assert_ne!(key_id, before.key_id);
+    // Until it begins, nothing is different.
+    assert_eq!(writes(&running.provider).unwrap(), before.key_id);
+    assert!(
+        !String::from_utf8_lossy(&running.files()[&running.folder.path().join("test/ledger")])
+            .contains(&key_id)
+    );
+    ready.begin();
+    until("the ledger has it", async || {
+        fs::read_to_string(running.folder.path().join("test/ledger")).unwrap().contains(&key_id)
+    })
+    .await;
+
+    let after = seal(&successor).await;
+    assert_eq!(after.key_id, key_id);
+    for stored in [&before, &after] {
+        assert_eq!(stored.open(&successor).await.unwrap().as_slice(), DEK);
+    }
+    assert_eq!(
+        successor.opened_counts().opened,
+        0,
+        "nothing is asked again for what this process had opened"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_under_the_new_configuration_keeps_its_local_kek() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let before = seal(&running.provider).await;
+    let ready = running.prepare(reading(&[&a], &[&b])).await.unwrap();
+    let (successor, files) = (ready.provider().clone(), running.files());
+    ready.begin();
+    let after = seal(&successor).await;
+    assert_eq!((&after.key_id, &after.annotation), (&before.key_id, &before.annotation));
+    assert_eq!(running.files(), files);
+    assert_eq!(b.calls().wrap, 0, "a key that only reads wraps nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_not_write_does_not_replace_what_writes() {
+    let (a, broken) = (double("a"), double("broken"));
+    let running = Running::start(settings(&[&a])).await;
+    let (before, files) = (seal(&running.provider).await, running.files());
+    broken.fails(Some(Class::Unreachable));
+    let why = running.prepare(reading(&[&broken], &[&a])).await.unwrap_err().to_string();
+    assert!(why.starts_with("it would not write: "), "{why}");
+    assert_eq!((writes(&running.provider).unwrap(), running.files()), (before.key_id, files));
+
+    // Once it answers, it does.
+    broken.fails(None);
+    assert!(running.prepare(reading(&[&broken], &[&a])).await.is_ok());
+}
+
+/// Whoever changes several providers may find that another one can't.
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_never_begins_was_never_there() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let (before, files) = (seal(&running.provider).await, running.files());
+    drop(running.prepare(reading(&[&b], &[&a])).await.unwrap());
+    until("the record is what it was", async || running.files() == files).await;
+    assert_eq!(seal(&running.provider).await.annotation, before.annotation);
+    // A restart with the old configuration goes on where it was: its key id was never superseded.
+    let folder = running.folder.path().to_owned();
+    let Running { provider, succession, folder: kept, _stop } = running;
+    drop((provider, succession, _stop));
+    let mut restarted = None;
+    until("the folder is free", async || {
+        restarted = Store::open(&folder, "test").ok();
+        restarted.is_some()
+    })
+    .await;
+    drop(restarted);
+    let node = Node::start_in(&folder, settings(&[&a])).await;
+    assert_eq!(node.seal(&DEK).await.annotation, before.annotation);
+    drop(kept);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_writes_must_stay_readable_whatever_is_said_to_be_gone() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let why = running.prepare(settings(&[&b])).await.unwrap_err().to_string();
+    assert!(why.contains("could not be read any more; first write with another root key"), "{why}");
+
+    // After it was moved behind the other one, it can go; what was opened under it goes too.
+    let before = seal(&running.provider).await;
+    let ready = running.prepare(reading(&[&b], &[&a])).await.unwrap();
+    let second = ready.provider().clone();
+    ready.begin();
+    assert!(before.open(&second).await.is_ok());
+    assert_eq!(second.opened_counts().held, 2);
+    let policy = settings(&[&b]).read_policy;
+    assert_eq!(second.unreadable_by(&policy).len(), 1, "it says whose records it has seen");
+    let ready = running.prepare(settings(&[&b])).await.unwrap();
+    let third = ready.provider().clone();
+    ready.begin();
+    until("it is dropped", async || third.opened_counts().held == 1).await;
+    assert!(before.open(&third).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_does_not_write_takes_what_it_gets() {
+    let (a, b) = (double("a"), double("b"));
+    a.fails(Some(Class::Unreachable));
+    b.fails(Some(Class::Unreachable));
+    let running = Running::start(settings(&[&a])).await;
+    assert_eq!(writes(&running.provider), None);
+    let ready = running.prepare(reading(&[&b], &[&a])).await.unwrap();
+    let successor = ready.provider().clone();
+    ready.begin();
+    b.fails(None);
+    until("it heals", async || writes(&successor).is_some()).await;
+}
+
+/// Configuration A, B, A: the key id of A was active before that of B.
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_is_put_back_needs_a_raised_epoch() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(reading(&[&a], &[&b])).await;
+    running.prepare(reading(&[&b], &[&a])).await.unwrap().begin();
+    let why = running.prepare(reading(&[&a], &[&b])).await.unwrap_err().to_string();
+    assert!(why.contains("raise `epoch`"), "{why}");
+    let mut raised = reading(&[&a], &[&b]);
+    raised.epoch = casemate_keys::Epoch(1);
+    running.prepare(raised).await.unwrap().begin();
+}
