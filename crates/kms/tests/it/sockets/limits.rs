@@ -305,8 +305,9 @@ async fn without_a_free_descriptor_who_is_there_is_served_and_who_waits_is_later
     let before = prlimit(Some(pid), Resource::Nofile, fewer).unwrap();
 
     let waiting: Vec<_> = (0..20).map(|_| StdStream::connect(host.socket()).unwrap()).collect();
+    let mut stored = encrypt(&mut early, &DEK).await.unwrap();
     for _ in 0..200 {
-        let stored = encrypt(&mut early, &DEK).await.unwrap();
+        stored = encrypt(&mut early, &DEK).await.unwrap();
         crate::process::opens(&mut early, &stored, &DEK).await;
     }
     prlimit(Some(pid), Resource::Nofile, before).unwrap();
@@ -316,6 +317,7 @@ async fn without_a_free_descriptor_who_is_there_is_served_and_who_waits_is_later
     encrypt(&mut daemon.healthy().await, &DEK).await.unwrap();
     let log = daemon.kill();
     assert_eq!(log.matches("a connection was not accepted").count(), 1, "{log}");
+    crate::process::opens(&mut host.serve().healthy().await, &stored, &DEK).await;
 }
 
 #[tokio::test]
