@@ -6,7 +6,7 @@ use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
 use crate::kdf::{Label, derive};
-use crate::secret_memory::KeyBytes;
+use crate::secret_memory::{KeyBytes, with_wiped_stack};
 use crate::{Digest, KekId, Suite, gcm};
 
 /// DEK sources that may be sealed: an AES-128 key of the oldest servers up to what a later
@@ -17,6 +17,9 @@ const RANDOM_LEN: usize = 32;
 const HEADER_LEN: usize = 1 + RANDOM_LEN;
 /// What sealing adds to a DEK source: suite, random, nonce and tag.
 pub const CIPHERTEXT_OVERHEAD: usize = HEADER_LEN + gcm::OVERHEAD;
+
+/// What a derivation and AES-GCM use of the stack, and more: unoptimised they use some 5 kB.
+const STACK: usize = 8 * 1024;
 
 /// A 256-bit key that is wiped when dropped and never shown. It stands in [`secret_memory`](crate::secret_memory).
 #[derive(Clone)]
@@ -77,7 +80,7 @@ impl LocalKek {
 
     /// The identity of this key. It commits to the key, which AES-GCM does not.
     pub fn id(&self) -> KekId {
-        KekId(*derive(self.bytes(), Label::KekId, &[]))
+        with_wiped_stack::<STACK, _>(|| KekId(*derive(self.bytes(), Label::KekId, &[])))
     }
 
     /// Seals a DEK source: suite(1) ‖ random(32) ‖ nonce(12) ‖ AES-256-GCM(one-time key, DEK source).
@@ -95,8 +98,10 @@ impl LocalKek {
         out.push(suite.number());
         out.resize(HEADER_LEN, 0);
         rand::fill(&mut out[1..]).expect("the system has randomness");
-        let key = self.seal_key(suite, annotation, &out[1..]);
-        gcm::append_sealed(&key, &[], dek_source, &mut out);
+        with_wiped_stack::<STACK, _>(|| {
+            let key = self.seal_key(suite, annotation, &out[1..]);
+            gcm::append_sealed(&key, &[], dek_source, &mut out);
+        });
         Ok(out)
     }
 
@@ -112,8 +117,10 @@ impl LocalKek {
     ) -> Result<Zeroizing<Vec<u8>>, KekError> {
         check_ciphertext(suite, ciphertext)?;
         let (header, sealed) = ciphertext.split_at(HEADER_LEN);
-        let key = self.seal_key(suite, annotation, &header[1..]);
-        gcm::open(&key, &[], sealed).map_err(|_| KekError::Unauthentic)
+        with_wiped_stack::<STACK, _>(|| {
+            let key = self.seal_key(suite, annotation, &header[1..]);
+            gcm::open(&key, &[], sealed).map_err(|_| KekError::Unauthentic)
+        })
     }
 
     /// Authenticates a record that is kept for writing again: only who holds this local KEK can make the tag.
@@ -121,7 +128,7 @@ impl LocalKek {
     ///
     /// `annotation` is SHA-256 of the record's annotation value.
     pub fn record_tag(&self, annotation: &Digest) -> Digest {
-        *derive(self.bytes(), Label::StateRecord, annotation)
+        with_wiped_stack::<STACK, _>(|| *derive(self.bytes(), Label::StateRecord, annotation))
     }
 
     fn seal_key(&self, suite: Suite, annotation: &Digest, random: &[u8]) -> crate::kdf::Key {

@@ -3,6 +3,9 @@
 //! The digest binds a wrap to its record also where the key service knows no associated data (RSA,
 //! key wrap); services that do know it get [`associated_data`] besides.
 
+use std::fmt;
+use std::ops::Deref;
+
 use zeroize::Zeroizing;
 
 use crate::{DOMAIN, Digest, LocalKek};
@@ -10,11 +13,28 @@ use crate::{DOMAIN, Digest, LocalKek};
 /// Length of a payload.
 pub const LEN: usize = 64;
 
+/// A payload; wiped when dropped, never shown. It does not move: what is moved leaves a copy behind on the stack.
+pub struct Payload(Box<Zeroizing<[u8; LEN]>>);
+
+impl Deref for Payload {
+    type Target = [u8; LEN];
+
+    fn deref(&self) -> &[u8; LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Payload(…)")
+    }
+}
+
 /// The payload to wrap for `kek` in the record whose core has this digest.
-pub fn encode(kek: &LocalKek, core: &Digest) -> Zeroizing<[u8; LEN]> {
-    let mut out = Zeroizing::new([0; LEN]);
-    out[..32].copy_from_slice(kek.bytes());
-    out[32..].copy_from_slice(core);
+pub fn encode(kek: &LocalKek, core: &Digest) -> Payload {
+    let mut out = Payload(Box::new(Zeroizing::new([0; LEN])));
+    out.0[..32].copy_from_slice(kek.bytes());
+    out.0[32..].copy_from_slice(core);
     out
 }
 

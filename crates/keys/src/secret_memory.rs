@@ -7,6 +7,8 @@
 //! * No page of the better kinds to be had is no error: keys then stand in ordinary memory, wiped all the same, and
 //!   [`usage`] says how many.
 //!
+//! Keys that are made for one call only stand on the stack: [`with_wiped_stack`] leaves nothing of them there.
+//!
 //! What gets the pages from the system is in `pages`, the one module of Casemate with `unsafe`.
 
 use std::fmt;
@@ -16,6 +18,9 @@ use zeroize::Zeroize;
 
 #[allow(unsafe_code)]
 mod pages;
+mod stack;
+
+pub use stack::with_wiped_stack;
 
 /// How well a key's memory is kept from others; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use casemate_keys::secret_memory::with_wiped_stack;
 use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, Root, gcm, payload};
 use zeroize::Zeroizing;
 
@@ -24,6 +25,9 @@ pub use keyring::{
 };
 pub use store::{KeyFile, StoreError};
 pub use text::KeyFileError;
+
+/// What reading a key file and using a key use of the stack, and more.
+const STACK: usize = 64 * 1024;
 
 /// Which version writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,8 +81,10 @@ impl FileKey {
         let source = self.source.clone();
         Box::pin(async move {
             let call = tokio::task::spawn_blocking(move || {
-                let keyring = source.keyring()?;
-                then(&source, keyring)
+                with_wiped_stack::<STACK, _>(|| {
+                    let keyring = source.keyring()?;
+                    then(&source, keyring)
+                })
             });
             call.await.unwrap_or_else(|_| {
                 let what = format!("reading key file {} was broken off", self.path().display());
@@ -112,10 +118,12 @@ impl RootKey for FileKey {
         core: &'a Digest,
         payload: &'a [u8; payload::LEN],
     ) -> Answer<'a, Vec<u8>> {
-        let (root, core, payload) = (root.clone(), *core, Zeroizing::new(*payload));
+        let (root, core) = (root.clone(), *core);
+        let mut held = Box::new(Zeroizing::new([0; payload::LEN]));
+        held.copy_from_slice(payload);
         self.read(move |source, keyring| {
             let key = source.wrap_key(&keyring, &root)?;
-            Ok(gcm::seal(&key, &payload::associated_data(&core), &*payload))
+            Ok(gcm::seal(&key, &payload::associated_data(&core), &held[..]))
         })
     }
 

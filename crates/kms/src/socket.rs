@@ -2,7 +2,7 @@
 //!
 //! Map: `gate` (who is let in, which may change), `file` (bound with its mode before anyone can connect, never stolen, bound again when its file goes),
 //! `passed` (bound by a service manager), `peers` (who is let in), `connection` (time limits of one), `limits` (of the
-//! transport and of descriptors), [`authority`] (any `:authority`).
+//! transport and of descriptors), [`authority`] (any `:authority`), `scrub` (buffers of a connection are wiped).
 
 pub mod authority;
 mod connection;
@@ -11,6 +11,7 @@ mod gate;
 mod limits;
 mod passed;
 mod peers;
+mod scrub;
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;

@@ -42,6 +42,8 @@ const PRIORITY_LEN: u32 = 5;
 #[derive(Debug)]
 pub struct AuthorityFilter {
     at: At,
+    /// There was a frame.
+    begun: bool,
     /// The header block that is not complete: its stream, and the place in it.
     block: Option<Block>,
     /// Where in the bytes at hand those begin that are not decided.
@@ -74,7 +76,7 @@ enum At {
 
 impl Default for AuthorityFilter {
     fn default() -> Self {
-        Self { at: At::Preface(0), block: None, open: None, undecided: 0 }
+        Self { at: At::Preface(0), begun: false, block: None, open: None, undecided: 0 }
     }
 }
 
@@ -97,6 +99,11 @@ impl AuthorityFilter {
         // Those come first the next time.
         self.open = self.open.map(|_| 0);
         self.undecided
+    }
+
+    /// Whether a frame may be put in here: the client has begun with one, and the next has not begun.
+    pub fn is_between_frames(&self) -> bool {
+        self.begun && self.block.is_none() && matches!(self.at, At::Header(_, 0))
     }
 
     /// Takes one byte, or many that are none of our business. Returns the index of the next.
@@ -142,6 +149,7 @@ impl AuthorityFilter {
     }
 
     fn frame(&mut self, header: [u8; 9]) -> At {
+        self.begun = true;
         let [a, b, c, kind, flags, stream @ ..] = header;
         let left = u32::from_be_bytes([0, a, b, c]);
         let end = flags & END_HEADERS != 0;

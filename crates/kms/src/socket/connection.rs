@@ -12,6 +12,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use super::authority::AnyAuthority;
+use super::scrub::Scrubbed;
 use crate::provider::Told;
 use crate::traffic::Counted;
 
@@ -28,7 +29,7 @@ pub const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// One that is idle does not.
 #[derive(Debug)]
 pub struct Connection {
-    stream: AnyAuthority<UnixStream>,
+    stream: Scrubbed<UnixStream>,
     peer: Peer,
     /// Until the preface is complete.
     beginning: Option<Beginning>,
@@ -59,7 +60,7 @@ impl Connection {
         let found = stream.peer_cred().ok();
         let (process, user) = (found.and_then(|found| found.pid()), found.map(|found| found.uid()));
         Self {
-            stream: AnyAuthority::new(stream),
+            stream: Scrubbed::new(AnyAuthority::new(stream)),
             peer: Peer { process, user, told: Arc::default() },
             beginning: Some(Beginning { seen: 0, over: Box::pin(sleep(PREFACE_WITHIN)) }),
             stalled: None,

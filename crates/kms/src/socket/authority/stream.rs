@@ -29,6 +29,11 @@ impl<S> AnyAuthority<S> {
         Self { stream, filter: AuthorityFilter::default(), bytes: [0; HELD], held: 0, decided: 0 }
     }
 
+    /// Whether a frame may be put in after what was handed on: see [`AuthorityFilter::is_between_frames`].
+    pub fn is_between_frames(&self) -> bool {
+        self.held == 0 && self.filter.is_between_frames()
+    }
+
     fn hand_on(&mut self, buf: &mut ReadBuf<'_>) {
         let now = self.decided.min(buf.remaining());
         buf.put_slice(&self.bytes[..now]);
