@@ -11,6 +11,7 @@ mod faults;
 mod flips;
 mod grpc;
 mod isolation;
+mod memory;
 mod node;
 mod process;
 mod reload;
