@@ -82,14 +82,6 @@ pub enum OutOfReach {
     },
 }
 
-impl Kept {
-    /// What the process can use, if there is anything that it can't.
-    pub(super) fn folders(&self) -> Option<Folders> {
-        let folders = || self.folders.iter().map(|held| (held.access, held.folder.clone())).collect();
-        matches!(self.landlock, Landlock::Version(_)).then(|| Folders { folders: folders() })
-    }
-}
-
 /// Landlock is there and refuses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -230,6 +222,12 @@ impl Held {
 }
 
 impl Kept {
+    /// What the process can use, if there is anything that it can't.
+    pub(super) fn folders(&self) -> Option<Folders> {
+        let folders = || self.folders.iter().map(|held| (held.access, held.folder.clone())).collect();
+        matches!(self.landlock, Landlock::Version(_)).then(|| Folders { folders: folders() })
+    }
+
     /// Whether `path` can be read, as far as this is about folders. One that is not there can.
     pub(super) fn reaches(&self, path: &Path) -> Result<(), OutOfReach> {
         let (Landlock::Version(_), Ok(target)) = (self.landlock, path.canonicalize()) else { return Ok(()) };

@@ -48,6 +48,26 @@ async fn stopped_and_continued_under_load_it_fails_no_call() {
     acknowledged.read_after_a_restart(&host).await;
 }
 
+/// With nothing new in the configuration, and with a terminal gone that it was started from.
+#[tokio::test]
+async fn hung_up_under_load_it_goes_on() {
+    let (host, acknowledged) = (Host::new(), Acknowledged::default());
+    let mut daemon = host.serve();
+    daemon.healthy().await;
+    let load = Load::on(&host.socket(), 100, &acknowledged).await;
+    for _ in 0..20 {
+        let before = acknowledged.count();
+        daemon.signal(Signal::HUP);
+        until("calls run", async || acknowledged.count() > before + 100 || !daemon.is_running()).await;
+    }
+    let failed = load.end().await;
+    assert!(failed.is_empty(), "{failed:?}");
+    daemon.signal(Signal::TERM);
+    let (ended, log) = daemon.end();
+    assert!(ended.success(), "{log}");
+    acknowledged.read_after_a_restart(&host).await;
+}
+
 #[tokio::test]
 async fn asked_to_end_under_load_it_finishes_what_is_in_flight() {
     const IN_FLIGHT: usize = 200;

@@ -1,7 +1,11 @@
 //! The folder of the socket is taken away and made again.
 
 use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::Command;
+
+use rustix::process::Signal;
 
 use super::Acknowledged;
 use crate::node::connect;
@@ -22,6 +26,23 @@ fn the_unit_keeps_its_folder_and_starts_the_program_again_whatever_happens() {
     ] {
         assert!(UNIT.lines().any(|found| found == line), "{line} is missing");
     }
+}
+
+/// An open folder stands for one that a pod has mounted: both are the folder itself, not its name.
+#[tokio::test]
+async fn who_holds_the_folder_reaches_each_process_that_serves_there() {
+    let (mut host, acknowledged) = (Host::new(), Acknowledged::default());
+    host.move_socket("run/kms.sock");
+    let mounted = fs::File::open(host.folder().join("run")).unwrap();
+    let through_it = PathBuf::from(format!("/proc/self/fd/{}/kms.sock", mounted.as_raw_fd()));
+    for _ in 0..3 {
+        let mut daemon = host.serve();
+        daemon.healthy().await;
+        acknowledged.encrypt(&mut connect(&through_it).await.unwrap()).await.unwrap();
+        daemon.signal(Signal::TERM);
+        assert!(daemon.end().0.success());
+    }
+    acknowledged.read_after_a_restart(&host).await;
 }
 
 /// A confined process can't use the new folder, whoever made it: it ends, to be started again.
