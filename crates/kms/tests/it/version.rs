@@ -54,3 +54,10 @@ fn age_recipients_are_refused_by_a_fips_build_alone() {
     assert_eq!(checked.status.code() == Some(2), FIPS_BUILD, "{said}");
     assert_eq!(said.contains("not available in a FIPS build"), FIPS_BUILD, "{said}");
 }
+
+/// What decision 0013 is about; cargo takes it from `.cargo/config.toml`.
+#[test]
+fn builds_in_the_repository_have_no_jitter_entropy() {
+    assert_eq!(option_env!("AWS_LC_SYS_NO_JITTER_ENTROPY"), Some("1"));
+    assert_eq!(option_env!("AWS_LC_FIPS_SYS_NO_JITTER_ENTROPY"), None, "FIPS builds keep theirs");
+}
