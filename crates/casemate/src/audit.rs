@@ -52,9 +52,10 @@ struct VerifyArgs {
     #[arg(long, value_name = "SEQ:HASH")]
     head: Option<Head>,
 
-    /// The key file of the checkpoints: proves all lines up to the last of them
+    /// The key file of the checkpoints: proves all lines up to the last of them. Of keys that followed each other, the
+    /// oldest first
     #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    key: Vec<PathBuf>,
 }
 
 /// Does what the command line says.
@@ -83,13 +84,13 @@ enum Verdict {
 }
 
 fn verify(args: &VerifyArgs, output: &Output) -> Result<Exit, Failure> {
-    let key = args.key.as_deref().map(CheckpointKey::read).transpose();
-    let key = key.map_err(|error| Failure::new(Exit::Usage, &error))?;
+    let keys = args.key.iter().map(|path| CheckpointKey::read(path)).collect::<Result<Vec<_>, _>>();
+    let keys = keys.map_err(|error| Failure::new(Exit::Usage, &error))?;
     // All of them before the first is read: the plugin may rotate them meanwhile.
     let mut files = args.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     files.sort_by_key(|file| file.first_seq);
 
-    let mut verifier = Verifier::new(args.head, key);
+    let mut verifier = Verifier::new(args.head, keys);
     for file in &mut files {
         verifier.file(&file.name);
         feed(&mut verifier, &mut file.bytes).map_err(|error| file.unreadable(Exit::Unknown, &error))?;
@@ -203,21 +204,21 @@ fn proof(report: &Report, args: &VerifyArgs) -> Vec<String> {
         (Some(_), None) => proof.push("the head does not prove these lines".into()),
         (None, _) => {}
     }
-    match (&args.key, report.authenticated_to) {
+    match (args.key.is_empty(), report.authenticated_to) {
         (_, Some(seq)) => proof.push(format!(
             "lines {first} to {seq} are as the holder of the key wrote them; {} after it, and what may have been \
              cut off behind it, are not authenticated",
             after(seq)
         )),
-        (Some(_), None) => proof.push("no checkpoint of this key proves these lines".into()),
-        (None, _) => {}
+        (false, None) => proof.push("no checkpoint of this key proves these lines".into()),
+        (true, None) => {}
     }
     if args.head.is_none() {
         proof.push(
             "the tail is not anchored: without --head, lines that were cut off the end can't be told".into(),
         );
     }
-    if args.head.is_none() && args.key.is_none() {
+    if args.head.is_none() && args.key.is_empty() {
         proof.push(
             "without --head or --key, a chain that was computed anew can't be told from the one that was written"
                 .into(),

@@ -30,11 +30,11 @@ use tokio::time::timeout;
 
 pub use self::file::FileError;
 pub use self::format::Head;
-use self::key::{CheckpointKey, KeyError};
+use self::key::{DeliveredKey, KeyError};
 use self::recorder::{Message, Shared};
 pub use self::recorder::{NotRecorded, Recorder, Recording};
 use self::writer::{Layout, Writer};
-use crate::config::AuditConfig;
+use crate::config::{AuditConfig, OnFailure};
 
 /// Calls of one provider that wait for the writer: some seconds of a disk that hangs, at the rate of a busy API server.
 const PLACES: usize = 4096;
@@ -56,6 +56,20 @@ pub enum AuditError {
     Thread(#[from] std::io::Error),
 }
 
+/// Another way to write a log.
+#[derive(Debug)]
+pub struct Changed {
+    layout: Layout,
+    on_failure: OnFailure,
+}
+
+impl Layout {
+    fn of(config: &AuditConfig) -> Result<Self, AuditError> {
+        let key = config.checkpoint_key.as_ref().map(|key| DeliveredKey::read(&key.path)).transpose()?;
+        Ok(Self { path: config.path.to_path_buf(), max_bytes: config.max_bytes.0, keep: config.keep.0, key })
+    }
+}
+
 /// A log that is being written.
 #[derive(Debug)]
 pub struct Audit {
@@ -69,13 +83,7 @@ impl Audit {
     /// # Errors
     /// [`AuditError`].
     pub fn start(config: &AuditConfig) -> Result<Self, AuditError> {
-        let key = config.checkpoint_key.as_ref().map(|key| CheckpointKey::read(&key.path)).transpose()?;
-        let layout = Layout {
-            path: config.path.to_path_buf(),
-            max_bytes: config.max_bytes.0,
-            keep: config.keep.0,
-            key,
-        };
+        let layout = Layout::of(config)?;
         let shared = Arc::new(Shared::default());
         let writer = Writer::open(layout, shared.clone())?;
         let (queue, messages) = channel();
@@ -87,6 +95,21 @@ impl Audit {
     /// A way into it, with places in the queue for one provider alone: what others send can't fill them.
     pub fn recorder(&self) -> Recorder {
         Recorder { places: Arc::new(Semaphore::new(PLACES)), ..self.recorder.clone() }
+    }
+
+    /// What it takes to go on in the same file as `config` says; nothing is different yet.
+    ///
+    /// # Errors
+    /// [`AuditError`].
+    pub fn prepare(&self, config: &AuditConfig) -> Result<Changed, AuditError> {
+        Ok(Changed { layout: Layout::of(config)?, on_failure: config.on_failure })
+    }
+
+    /// Goes on in this way; calls that begin with a recorder from now on are recorded so.
+    pub fn change(&mut self, changed: Changed) {
+        self.recorder.on_failure = changed.on_failure;
+        // A writer that is gone has ended with the process.
+        let _ = self.recorder.queue.send(Message::Change(changed.layout));
     }
 
     /// Writes what was recorded until now, and the last checkpoint.

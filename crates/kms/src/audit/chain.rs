@@ -103,7 +103,10 @@ pub struct Report {
 /// Takes in the lines of one log, oldest first.
 #[derive(Debug)]
 pub struct Verifier {
-    key: Option<CheckpointKey>,
+    /// Oldest first.
+    keys: Vec<CheckpointKey>,
+    /// Those before this one are in use no more.
+    oldest_key: usize,
     head: Option<Head>,
     place: Place,
     report: Report,
@@ -132,8 +135,8 @@ struct Before {
 }
 
 impl Verifier {
-    /// With what there is of anchors.
-    pub fn new(head: Option<Head>, key: Option<CheckpointKey>) -> Self {
+    /// With what there is of anchors. Of several keys, which followed each other, the oldest comes first.
+    pub fn new(head: Option<Head>, keys: impl IntoIterator<Item = CheckpointKey>) -> Self {
         let report = Report {
             lines: 0,
             calls: 0,
@@ -147,7 +150,8 @@ impl Verifier {
             notes: Vec::new(),
         };
         Self {
-            key,
+            keys: keys.into_iter().collect(),
+            oldest_key: 0,
             head,
             place: Place::default(),
             report,
@@ -332,7 +336,9 @@ impl Verifier {
     }
 
     fn check_checkpoint(&mut self, line: &Line) {
-        let Some(key) = &self.key else { return };
+        if self.keys.is_empty() {
+            return;
+        }
         let seq = line.fields.seq;
         if line.fields.event != "checkpoint" {
             self.since_checkpoint += 1;
@@ -344,12 +350,25 @@ impl Verifier {
             return;
         }
         let problem = match &line.mac {
-            Some((mac, authenticated)) if key.verifies(authenticated, mac) => None,
-            Some(_) if line.fields.mac_key.as_ref().is_some_and(|name| *name != key.name()) => {
-                Some("it was made with another key than the one given")
-            }
-            Some(_) => {
-                Some("its MAC is wrong: what stands before it was changed and the chain computed anew")
+            Some((mac, authenticated)) => {
+                let made_with = self.keys.iter().position(|key| key.verifies(authenticated, mac));
+                let is_of = |key: &CheckpointKey| line.fields.mac_key.as_ref() == Some(&key.name());
+                match made_with {
+                    // Who has a key that was replaced must not go on where its successor was.
+                    Some(key) if key < self.oldest_key => {
+                        Some("it was made with a key that another one had followed")
+                    }
+                    Some(key) => {
+                        self.oldest_key = key;
+                        None
+                    }
+                    None if line.fields.mac_key.is_some() && !self.keys.iter().any(is_of) => {
+                        Some("it was made with another key than the one given")
+                    }
+                    None => Some(
+                        "its MAC is wrong: what stands before it was changed and the chain computed anew",
+                    ),
+                }
             }
             None => Some("it has no MAC: the program ran without a key, or the chain was computed anew"),
         };

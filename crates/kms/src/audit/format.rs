@@ -117,6 +117,8 @@ pub enum Reason {
     Moved,
     /// Somebody made the file shorter or longer.
     Changed,
+    /// Another key makes the checkpoints from here on.
+    Key,
     /// The program starts.
     Start,
     /// The program stops.

@@ -14,7 +14,46 @@ use super::format::of_hex;
 const MAX_LEN: u64 = 1024;
 
 /// HMAC-SHA256 over checkpoints: who does not have the key can't make a log that was changed look whole.
-pub struct CheckpointKey(hmac::Key);
+pub struct CheckpointKey(Box<hmac::Key>);
+
+/// A key, and the file that it is read from.
+#[derive(Debug)]
+pub(super) struct DeliveredKey {
+    path: PathBuf,
+    key: CheckpointKey,
+    /// Why what is there now is not used.
+    problem: Option<String>,
+}
+
+impl DeliveredKey {
+    pub(super) fn read(path: &Path) -> Result<Self, KeyError> {
+        let key = CheckpointKey::read(path)?;
+        Ok(Self { path: path.to_owned(), key, problem: None })
+    }
+
+    pub(super) fn key(&self) -> &CheckpointKey {
+        &self.key
+    }
+
+    /// Another key, if one is there now. While there is none that can be used, the last one is.
+    pub(super) fn replacement(&mut self) -> Option<Self> {
+        match Self::read(&self.path) {
+            Ok(now) if now.key.name() != self.key.name() => return Some(now),
+            Ok(_) => self.problem = None,
+            Err(problem) => {
+                let problem = Some(problem.to_string());
+                if self.problem != problem {
+                    tracing::warn!(
+                        problem,
+                        "the key of the audit log's checkpoints can't be read; the last one is used on"
+                    );
+                    self.problem = problem;
+                }
+            }
+        }
+        None
+    }
+}
 
 /// A key that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +107,7 @@ impl CheckpointKey {
     /// The key in the text of its file.
     pub fn of_text(text: &[u8]) -> Option<Self> {
         let bytes = Zeroizing::new(of_hex(text.strip_suffix(b"\n").unwrap_or(text))?);
-        Some(Self(hmac::Key::new(hmac::HMAC_SHA256, &*bytes)))
+        Some(Self(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &*bytes))))
     }
 
     /// A short name of it, which tells nothing about it: so that another key is told apart from a changed log.

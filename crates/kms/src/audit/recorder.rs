@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use tonic::Code;
 
 use super::format::{Call, Head, MAX_KEY_ID, MAX_UID, PeerIds, Shortened};
+use super::writer::Layout;
 use crate::config::OnFailure;
 use crate::traffic::{Method, code_name};
 
@@ -23,6 +24,8 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 pub(super) enum Message {
     /// To write; and, if somebody waits, whether it is written. Its place is free again when it is taken.
     Call(Call, Option<oneshot::Sender<bool>>, OwnedSemaphorePermit),
+    /// To write the same file in another way from now on.
+    Change(Layout),
     /// To write what came so far, and end.
     Stop,
 }

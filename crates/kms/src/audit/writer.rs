@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::file::{FileError, LogFile, Place};
 use super::format::{CHECKPOINT_EVERY, Call, Event, Head, Reason, render};
-use super::key::CheckpointKey;
+use super::key::{CheckpointKey, DeliveredKey};
 use super::recorder::{Message, Shared};
 
 /// Lines without a checkpoint get one after this time.
@@ -29,7 +29,7 @@ pub(super) struct Layout {
     pub(super) path: PathBuf,
     pub(super) max_bytes: u64,
     pub(super) keep: u32,
-    pub(super) key: Option<CheckpointKey>,
+    pub(super) key: Option<DeliveredKey>,
 }
 
 #[derive(Debug)]
@@ -91,8 +91,9 @@ impl Writer {
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         let mut calls = Vec::with_capacity(BATCH);
         let mut waiting = Vec::new();
+        let mut key_looked_at = Instant::now();
         loop {
-            let mut stop = false;
+            let (mut stop, mut change) = (false, None);
             let mut next = match messages.recv_timeout(LOOK_EVERY) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -105,15 +106,24 @@ impl Writer {
                         calls.push(call);
                         waiting.extend(written);
                     }
+                    Message::Change(layout) => change = Some(layout),
                     Message::Stop => stop = true,
                 }
-                next = if stop || calls.len() == BATCH { None } else { messages.try_recv().ok() };
+                let enough = stop || change.is_some() || calls.len() == BATCH;
+                next = if enough { None } else { messages.try_recv().ok() };
             }
             let written = self.write(&calls).is_ok();
             calls.clear();
             for who in waiting.drain(..) {
                 // Who went away needs no answer.
                 let _ = who.send(written);
+            }
+            if let Some(layout) = change {
+                self.change(layout);
+            }
+            if key_looked_at.elapsed() >= LOOK_EVERY {
+                self.look_at_key();
+                key_looked_at = Instant::now();
             }
             if stop {
                 return self.stop();
@@ -141,6 +151,34 @@ impl Writer {
             }
         }
         written
+    }
+
+    /// The same file, with other limits or another key.
+    fn change(&mut self, layout: Layout) {
+        let Layout { path: _, max_bytes, keep, key } = layout;
+        (self.layout.max_bytes, self.layout.keep, self.no_rotation_below) = (max_bytes, keep, 0);
+        let name = |key: &Option<DeliveredKey>| key.as_ref().map(|key| key.key().name());
+        if name(&key) != name(&self.layout.key) {
+            self.use_key(key);
+        }
+    }
+
+    fn look_at_key(&mut self) {
+        if let Some(key) = self.layout.key.as_mut().and_then(DeliveredKey::replacement) {
+            self.use_key(Some(key));
+        }
+    }
+
+    /// What stands there is authenticated by the old key, what follows by the new one.
+    fn use_key(&mut self, key: Option<DeliveredKey>) {
+        if let Err(problem) = self.end_file(Timestamp::now(), Reason::Key) {
+            tracing::warn!(%problem, "the last lines of the audit log have no checkpoint of the key that is replaced");
+        }
+        self.layout.key = key;
+        self.due.push(self.checkpoint(Reason::Key));
+        self.log_head("another key makes the checkpoints of the audit log");
+        // A failure is told, and what is due stays so.
+        let _ = self.write(&[]);
     }
 
     /// The last checkpoint.
@@ -269,7 +307,7 @@ impl Writer {
     fn end_file(&mut self, now: Timestamp, reason: Reason) -> Result<(), FileError> {
         if self.since_checkpoint > 0 {
             let mut batch = self.empty_batch();
-            batch.push(now, &self.checkpoint(reason), self.layout.key.as_ref());
+            batch.push(now, &self.checkpoint(reason), self.key());
             self.append(batch)?;
         }
         self.sync()
@@ -283,7 +321,7 @@ impl Writer {
 
     fn batch(&self, now: Timestamp, calls: &[Call]) -> Batch {
         let mut batch = self.empty_batch();
-        let key = self.layout.key.as_ref();
+        let key = self.key();
         for event in &self.due {
             batch.push(now, event, key);
         }
@@ -320,7 +358,11 @@ impl Writer {
     }
 
     fn checkpoint(&self, reason: Reason) -> Event {
-        Event::Checkpoint { reason, mac_key: self.layout.key.as_ref().map(CheckpointKey::name) }
+        Event::Checkpoint { reason, mac_key: self.key().map(CheckpointKey::name) }
+    }
+
+    fn key(&self) -> Option<&CheckpointKey> {
+        self.layout.key.as_ref().map(DeliveredKey::key)
     }
 
     /// Where it may be kept out of reach of who changes the log.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::house::{Foundation, FoundationError, House, Room, connections, listen, listen_admin, settings};
 use super::unix_seconds;
-use crate::audit::Audit;
+use crate::audit::{Audit, Changed};
 use crate::config::{Config, ProviderConfig, Source};
 use crate::provider::Ready;
 use crate::reload::changes::changes;
@@ -33,7 +33,14 @@ pub(super) struct Refused {
 struct Plan {
     rooms: Vec<Change>,
     admin: Option<Socket>,
-    audit: Option<Audit>,
+    audit: Log,
+}
+
+/// What becomes of the audit log.
+enum Log {
+    AsItIs,
+    Changed(Changed),
+    Replaced(Option<Audit>),
 }
 
 /// What becomes of a provider.
@@ -121,9 +128,12 @@ impl House {
             }
             _ => None,
         };
-        let audit = match (&self.config.audit, &config.audit) {
-            (Some(held), Some(new)) if held.path.0 == new.path.0 => None,
-            (_, new) => new.as_ref().map(Audit::start).transpose()?,
+        let audit = match (&self.audit, &self.config.audit, &config.audit) {
+            _ if before.get("audit") == after.get("audit") => Log::AsItIs,
+            (Some(log), Some(held), Some(new)) if held.path.0 == new.path.0 => {
+                Log::Changed(log.prepare(new)?)
+            }
+            (.., new) => Log::Replaced(new.as_ref().map(Audit::start).transpose()?),
         };
         let mut rooms = Vec::new();
         for provider in &config.providers {
@@ -191,7 +201,7 @@ impl House {
 
     /// Nothing of this fails, and nothing of it waits.
     fn carry_out(&mut self, plan: Plan, config: &Config) {
-        self.carry_out_audit(plan.audit, config);
+        self.carry_out_audit(plan.audit);
         let mut rooms = std::mem::take(&mut self.rooms);
         for change in plan.rooms {
             let room = match change {
@@ -228,12 +238,15 @@ impl House {
         }
     }
 
-    fn carry_out_audit(&mut self, new: Option<Audit>, config: &Config) {
-        let goes_on = new.is_none() && config.audit.is_some();
-        if goes_on {
-            return;
-        }
-        let old = std::mem::replace(&mut self.audit, new);
+    fn carry_out_audit(&mut self, log: Log) {
+        let old = match (log, &mut self.audit) {
+            (Log::Changed(changed), Some(audit)) => {
+                audit.change(changed);
+                None
+            }
+            (Log::Replaced(new), audit) => std::mem::replace(audit, new),
+            (Log::AsItIs, _) | (Log::Changed(_), None) => return,
+        };
         for room in &self.rooms {
             room.hosted.record_with(self.audit.as_ref().map(Audit::recorder));
         }

@@ -460,6 +460,20 @@ async fn an_audit_log_begins_moves_and_ends_while_calls_run() {
         until("calls are in it", async || lines(name) > before + 3).await;
     }
     assert!(plugin.status().await.audit.is_some());
+    // In the same file it goes on, with a key from now on.
+    let key = plugin.path("audit.key");
+    deliver("7e".repeat(32).as_bytes(), &key);
+    let keyed = format!(
+        "{}audit: {{path: {}, checkpointKey: {{path: {}}}}}\n",
+        plugin.text,
+        log("two.log").display(),
+        key.display()
+    );
+    plugin.change(&keyed).await;
+    load.goes_on().await;
+    until("a checkpoint has a MAC", async || fs::read_to_string(log("two.log")).unwrap().contains("macKey"))
+        .await;
+    assert_eq!(fs::read_dir(plugin.path("state")).unwrap().count(), 3, "two logs and the provider's folder");
     plugin.change(&plugin.text).await;
     assert!(plugin.status().await.audit.is_none());
     load.goes_on().await;

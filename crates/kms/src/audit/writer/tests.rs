@@ -1,5 +1,5 @@
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::mpsc::channel;
 
@@ -11,13 +11,29 @@ use super::*;
 
 struct Place {
     folder: TempDir,
+    key_folder: TempDir,
     max_bytes: u64,
     keep: u32,
 }
 
 impl Place {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), max_bytes: 1 << 20, keep: 3 }
+        let [folder, key_folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let place = Self { folder, key_folder, max_bytes: 1 << 20, keep: 3 };
+        place.deliver_key(KEY);
+        place
+    }
+
+    /// Whole, as a delivery is.
+    fn deliver_key(&self, hex: &str) {
+        let (path, aside) = (self.key_path(), self.key_folder.path().join("aside"));
+        fs::write(&aside, hex.repeat(32)).unwrap();
+        fs::set_permissions(&aside, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(aside, path).unwrap();
+    }
+
+    fn key_path(&self) -> PathBuf {
+        self.key_folder.path().join("audit.key")
     }
 
     fn path(&self) -> PathBuf {
@@ -29,14 +45,18 @@ impl Place {
     }
 
     fn try_open(&self) -> Result<Writer, FileError> {
-        let key = Some(key());
+        let key = Some(DeliveredKey::read(&self.key_path()).unwrap());
         let layout = Layout { path: self.path(), max_bytes: self.max_bytes, keep: self.keep, key };
         Writer::open(layout, Arc::default())
     }
 
     /// All files named, oldest first.
     fn verify(&self, names: &[&str], head: Option<Head>) -> Report {
-        let mut verifier = Verifier::new(head, Some(key()));
+        self.verify_with(&[KEY], names, head)
+    }
+
+    fn verify_with(&self, keys: &[&str], names: &[&str], head: Option<Head>) -> Report {
+        let mut verifier = Verifier::new(head, keys.iter().map(|hex| key(hex)));
         for name in names {
             verifier.file(name);
             feed(&mut verifier, &self.folder.path().join(name));
@@ -62,8 +82,10 @@ fn feed(verifier: &mut Verifier, path: &Path) {
     }
 }
 
-fn key() -> CheckpointKey {
-    CheckpointKey::of_text("0b".repeat(32).as_bytes()).unwrap()
+const KEY: &str = "0b";
+
+fn key(hex: &str) -> CheckpointKey {
+    CheckpointKey::of_text(hex.repeat(32).as_bytes()).unwrap()
 }
 
 fn calls(count: usize) -> Vec<Call> {
@@ -282,6 +304,51 @@ fn what_could_not_be_written_is_told_once_it_can_be() {
     // Once.
     writer.write(&calls(1)).unwrap();
     assert_eq!(place.verify(&["audit.log"], None).missed, 11);
+}
+
+#[test]
+fn a_key_that_is_replaced_authenticates_what_it_saw_and_no_more() {
+    let place = Place::new();
+    let mut writer = place.open();
+    writer.write(&calls(3)).unwrap();
+    // Damaged, it is no reason to end the proof.
+    place.deliver_key("zz");
+    writer.look_at_key();
+    writer.write(&calls(1)).unwrap();
+    place.deliver_key("0c");
+    writer.look_at_key();
+    writer.look_at_key();
+    writer.write(&calls(2)).unwrap();
+    let end = place.verify(&["audit.log"], None).last.unwrap().seq;
+    writer.stop();
+
+    let both = place.verify_with(&[KEY, "0c"], &["audit.log"], None);
+    assert_eq!((both.finding_count, both.calls), (0, 6), "{both:?}");
+    assert!(both.authenticated_to.unwrap() > end, "the stop has a checkpoint too");
+    for one in [KEY, "0c"] {
+        let report = place.verify_with(&[one], &["audit.log"], None);
+        assert!(report.finding_count > 0, "{report:?}");
+        assert!(report.findings.iter().all(|finding| finding.detail.contains("another key")), "{report:?}");
+    }
+    // As if the one who has the old key had gone on.
+    let turned = place.verify_with(&["0c", KEY], &["audit.log"], None);
+    assert!(turned.findings[0].detail.contains("that another one had followed"), "{turned:?}");
+}
+
+#[test]
+fn other_limits_hold_from_the_next_line_on() {
+    let mut place = Place::new();
+    place.max_bytes = 1 << 30;
+    let mut writer = place.open();
+    writer.write(&calls(40)).unwrap();
+    let key = Some(DeliveredKey::read(&place.key_path()).unwrap());
+    writer.change(Layout { path: place.path(), max_bytes: 4096, keep: 1, key });
+    for _ in 0..60 {
+        writer.write(&calls(1)).unwrap();
+    }
+    assert_eq!(place.names(), ["audit.log", "audit.log.1"]);
+    let report = place.verify(&["audit.log.1", "audit.log"], None);
+    assert_eq!(report.finding_count, 0, "{report:?}");
 }
 
 #[test]
