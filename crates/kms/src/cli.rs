@@ -37,6 +37,9 @@ pub enum Command {
         /// Which configuration.
         #[command(flatten)]
         config: ConfigFile,
+        /// Also say what a process that serves this other configuration would change, and whether it would
+        #[arg(long, value_name = "FILE")]
+        replaces: Option<PathBuf>,
         /// Form of the answer
         #[arg(long, value_enum, default_value_t)]
         output: Output,

@@ -4,16 +4,18 @@ mod confined;
 
 use std::alloc::System;
 use std::num::NonZero;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use casemate_daemon::confine::{ConfineError, Enforced};
 use casemate_daemon::{log, notify};
 use casemate_keys::crypto_module::CryptoModule;
 use casemate_keys::secret_memory::{self, Kind};
-use casemate_kms::check::check;
+use casemate_kms::check::{Finding, check};
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
 use casemate_kms::config::{API_VERSION, Config, Source};
+use casemate_kms::reload::{ReloadError, dry_run};
 use casemate_kms::serve::{Start, serve};
 use casemate_kms::socket::PassedSockets;
 use casemate_kms::version::Version;
@@ -46,9 +48,11 @@ fn main() -> ExitCode {
                 }
             })
         }
-        Command::Check { config, output } => {
-            with_config(&config, |parsed, _| report(&parsed, confined::apply(&parsed, &config), output))
-        }
+        Command::Check { config, replaces, output } => with_config(&config, |parsed, source| {
+            // Before it is confined: the other file may be anywhere.
+            let takeover = replaces.map(|held| takeover(&held, &source)).unwrap_or_default();
+            report(&parsed, takeover, confined::apply(&parsed, &config), output)
+        }),
         Command::Probe { config, output, attempt: None } => confined::probe(&config, output),
         Command::Probe { config, attempt: Some(attempt), .. } => {
             with_config(&config, |parsed, _| confined::attempt(attempt, &parsed, &config))
@@ -143,10 +147,29 @@ async fn keep_alive(period: Duration) {
     }
 }
 
-fn report(config: &Config, confined: Result<Option<Enforced>, ConfineError>, output: Output) -> ExitCode {
+/// What would change in a process that serves the file `held`.
+fn takeover(held: &Path, source: &Source) -> Vec<Finding> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let found = Source::read(held).map_err(ReloadError::from).and_then(|held| dry_run(&held, source, now));
+    let finding =
+        |subject: &str, good, detail| Finding { provider: "-".into(), subject: subject.into(), good, detail };
+    match found {
+        Ok(changes) if changes.is_empty() => vec![finding("takeover", true, "nothing would change".into())],
+        Ok(changes) => changes.into_iter().map(|change| finding("would change", true, change)).collect(),
+        Err(error) => vec![finding("takeover", false, error.to_string())],
+    }
+}
+
+fn report(
+    config: &Config,
+    takeover: Vec<Finding>,
+    confined: Result<Option<Enforced>, ConfineError>,
+    output: Output,
+) -> ExitCode {
     let looked = confined.map_err(anyhow::Error::from).and_then(|enforced| {
         let mut findings = confined::findings(enforced.as_ref(), config);
         findings.extend(runtime(1, || async { anyhow::Ok(check(config).await) })?);
+        findings.extend(takeover);
         Ok(findings)
     });
     let findings = match looked {

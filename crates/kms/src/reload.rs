@@ -15,6 +15,7 @@ mod watch;
 
 use std::path::PathBuf;
 
+use casemate_daemon::confine::Folders;
 use casemate_keys::names::sha256;
 
 pub use self::watch::{LOOK_EVERY, Reading, watch};
@@ -22,7 +23,8 @@ use crate::audit::AuditError;
 use crate::config::{ConfigError, Source};
 use crate::provider::{NotReady, StoreError};
 use crate::socket::{SocketError, TooFewDescriptors};
-use rules::NotTakenOver;
+use changes::changes;
+use rules::{NotTakenOver, may_take_over};
 
 /// Why what the file says now does not hold.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +85,35 @@ fn seen(records: usize) -> String {
         return String::new();
     }
     format!("; this process has opened records of {records} key ids that could not be opened any more")
+}
+
+/// What a running process that holds `before` would make of `after`, as far as can be told without it. Changes nothing.
+///
+/// # Errors
+/// [`ReloadError`], as it would say.
+pub fn dry_run(before: &Source, after: &Source, now: u64) -> Result<Vec<String>, ReloadError> {
+    let (held, config) = (before.config()?, after.config()?);
+    is_whole(after)?;
+    may_take_over(&held, &config, now)?;
+    let (kept, wanted) = (held.folders(before.path()), config.folders(before.path()));
+    covers(&kept, &wanted)?;
+    Ok(changes(&before.fields(), &after.fields()))
+}
+
+/// What was read ends with the end of a line.
+pub(crate) fn is_whole(source: &Source) -> Result<(), ReloadError> {
+    if source.text().ends_with('\n') {
+        return Ok(());
+    }
+    Err(ReloadError::HalfWritten { path: source.path().to_owned() })
+}
+
+/// A process that is confined to `kept` can use all that is `wanted`.
+pub(crate) fn covers(kept: &Folders, wanted: &Folders) -> Result<(), ReloadError> {
+    match kept.lack(wanted) {
+        Some((folder, verb)) => Err(ReloadError::Confined { folder: folder.to_owned(), verb }),
+        None => Ok(()),
+    }
 }
 
 /// The configuration that holds, and what became of the last one that does not.

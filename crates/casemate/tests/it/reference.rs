@@ -76,8 +76,8 @@ const CONFIGURATION: &str = "\
 
 <!-- Made from the code: REGENERATE -->
 
-One YAML file, `/etc/casemate-kms/config.yaml` unless `--config` names another, at most 1 MiB. It holds no secret. It is
-read at the start: after a change, run `casemate-kms check`, then restart the program. Fields that are not on this page
+One YAML file, `/etc/casemate-kms/config.yaml` unless `--config` names another, at most 1 MiB. It holds no secret. A
+running program takes over what changes ([how](../how-to/change-the-configuration.md)). Fields that are not on this page
 are refused, and so are doubled ones, anchors and aliases; an error names file, line, column and field, what was found
 and what is accepted, and the exit code is 2. `casemate-kms schema` prints the [JSON Schema](kms-config.schema.json) for
 editors.

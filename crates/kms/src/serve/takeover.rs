@@ -12,7 +12,7 @@ use crate::config::{Config, ProviderConfig, Source};
 use crate::provider::Ready;
 use crate::reload::changes::changes;
 use crate::reload::rules::may_take_over;
-use crate::reload::{Reading, ReloadError};
+use crate::reload::{Reading, ReloadError, covers, is_whole};
 use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room};
 
 /// How often what was refused is tried again: what stood in the way may be gone.
@@ -101,14 +101,10 @@ impl House {
 
     async fn take_over(&mut self, source: Source) -> Result<Vec<String>, ReloadError> {
         let config = source.config()?;
-        if !source.text().ends_with('\n') {
-            return Err(ReloadError::HalfWritten { path: source.path().to_owned() });
-        }
+        is_whole(&source)?;
         may_take_over(&self.config, &config, unix_seconds())?;
-        let wanted = config.folders(source.path());
-        let kept = self.reach.folders();
-        if let Some((folder, verb)) = kept.as_ref().and_then(|kept| kept.lack(&wanted)) {
-            return Err(ReloadError::Confined { folder: folder.to_owned(), verb });
+        if let Some(kept) = self.reach.folders() {
+            covers(&kept, &config.folders(source.path()))?;
         }
         make_room(connections(&config))?;
         let (before, after) = (self.source.fields(), source.fields());

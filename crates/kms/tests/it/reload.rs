@@ -480,3 +480,24 @@ async fn an_audit_log_begins_moves_and_ends_while_calls_run() {
     load.end().await;
     plugin.end();
 }
+
+#[test]
+fn a_dry_run_says_what_would_change_and_whether_it_would() {
+    let host = Host::new();
+    let held = host.folder().join("held.yaml");
+    let text = fs::read_to_string(host.config()).unwrap();
+    fs::write(&held, &text).unwrap();
+    let check = |text: &str| {
+        fs::write(host.config(), text).unwrap();
+        let output = host.run(&["check", "--replaces", held.to_str().unwrap()]);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, said) = check(&text);
+    assert!(code == Some(0) && said.contains("takeover: nothing would change"), "{said}");
+    let (code, said) = check(&text.replace("    rootKeys:", "    maxConnections: 3\n    rootKeys:"));
+    assert!(code == Some(0) && said.contains("would change: providers[casemate].maxConnections: - -> 3"), "{said}");
+    let (code, said) = check(&text.replace("clusterId: prod", "clusterId: other"));
+    assert!(code == Some(1) && said.contains("takeover: clusterId changed from prod to other"), "{said}");
+    let (code, said) = check(text.trim_end());
+    assert!(code == Some(1) && said.contains("the last line has no end"), "{said}");
+}
