@@ -117,6 +117,7 @@ audit:
   onFailure: serve
   checkpointKey:
     path: /etc/casemate-kms/audit.key
+removedProviders: [retired]
 providers:
   - name: casemate
     endpoint: unix:///run/casemate-kms/kms.sock
@@ -141,6 +142,9 @@ providers:
         file:
           path: /etc/casemate-kms/old.key
           id: \"000102030405060708090a0b0c0d0e0f\"
+    removedReadKeys:
+      - file:
+          id: \"f0e0d0c0b0a090807060504030201000\"
     alsoAccept:
       - clusterId: prod-west
         until: 2027-03-31T00:00:00Z
