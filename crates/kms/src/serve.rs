@@ -8,13 +8,13 @@ mod reach;
 mod takeover;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use casemate_daemon::confine::{Enforced, OutOfReach};
 use casemate_daemon::notify;
 use casemate_keys::KeyId;
 use tokio::sync::mpsc;
-use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 
 use self::house::House;
@@ -87,8 +87,10 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let mut readings = watch(PathBuf::from(source.path()), asked);
-    let mut house = House::open(source, config, start, stop.clone()).await?;
-    let mut reach = interval(reach::LOOK_EVERY);
+    let Start { accept_reuse, passed, enforced } = start;
+    let confined_to = enforced.as_ref().and_then(Enforced::folders);
+    let mut house = House::open(source, config, accept_reuse, passed, confined_to, stop.clone()).await?;
+    let mut cut_off = pin!(reach::watch(enforced, house.named.clone()));
     let mut outcome = Ok(());
     loop {
         tokio::select! {
@@ -101,14 +103,12 @@ pub async fn serve(
                     outcome = Err(error);
                 }
             },
-            _ = reach.tick(), if !stop.is_cancelled() => {
-                if let Err(cut_off) = house.look_around() {
-                    // Whoever supervises this starts a process that can be reached.
-                    tracing::warn!("stopping, since nobody can connect any more: calls in flight are finished");
-                    notify::stopping();
-                    stop.cancel();
-                    outcome = Err(cut_off.into());
-                }
+            cut_off = &mut cut_off, if !stop.is_cancelled() => {
+                // Whoever supervises this starts a process that can be reached.
+                tracing::warn!("stopping, since nobody can connect any more: calls in flight are finished");
+                notify::stopping();
+                stop.cancel();
+                outcome = Err(cut_off.into());
             }
             Some(reading) = readings.recv(), if !stop.is_cancelled() => {
                 if reading.asked {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use casemate_daemon::confine::OutOfReach;
+use casemate_daemon::confine::Folders;
 use casemate_daemon::notify;
 use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
@@ -14,9 +14,9 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::reach::Reach;
+use super::reach::Named;
 use super::takeover::Refused;
-use super::{ServeError, Start, unix_seconds};
+use super::{ServeError, unix_seconds};
 use crate::admin::{Admin, Shown};
 use crate::audit::Audit;
 use crate::config::{AdminConfig, Config, Endpoint, ProviderConfig, Source};
@@ -41,7 +41,8 @@ pub(super) struct House {
     pub(super) source: Source,
     pub(super) config: Config,
     pub(super) configured: Configured,
-    pub(super) reach: Reach,
+    pub(super) confined_to: Option<Folders>,
+    pub(super) named: Arc<ArcSwap<Named>>,
     pub(super) rooms: Vec<Room>,
     pub(super) admin: Option<Door>,
     pub(super) audit: Option<Audit>,
@@ -79,10 +80,11 @@ impl House {
     pub(super) async fn open(
         source: Source,
         config: Config,
-        start: Start,
+        accept_reuse: Option<KeyId>,
+        mut passed: PassedSockets,
+        confined_to: Option<Folders>,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        let Start { accept_reuse, mut passed, enforced } = start;
         make_room(connections(&config))?;
         let admin_socket = match &config.admin {
             Some(admin) => Some(listen(&mut passed, "admin", &admin.endpoint, admin.admission()).await?),
@@ -96,11 +98,13 @@ impl House {
         // After the state directories, of which one process at a time has the lock.
         let audit = config.audit.as_ref().map(Audit::start).transpose()?;
 
+        let named = Arc::new(ArcSwap::from_pointee(Named::by(&config, source.path())));
         let mut house = Self {
             configured: Configured::at_start(&source, unix_seconds()),
             source,
             config,
-            reach: Reach::new(enforced),
+            confined_to,
+            named,
             rooms: Vec::new(),
             admin: None,
             audit,
@@ -130,14 +134,6 @@ impl House {
     pub(super) async fn next_ended(&mut self) -> Option<Result<(), ServeError>> {
         let ended = self.tasks.join_next().await?;
         Some(ended.unwrap_or_else(|ended| Err(unexpected("a server".into(), &ended))))
-    }
-
-    /// Looks at what a confined process can reach.
-    ///
-    /// # Errors
-    /// Nobody can connect any more.
-    pub(super) fn look_around(&mut self) -> Result<(), OutOfReach> {
-        self.reach.look(&self.config, self.source.path())
     }
 
     /// Ends what ends last.

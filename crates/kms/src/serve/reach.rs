@@ -3,47 +3,68 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_daemon::confine::{Enforced, Folders, OutOfReach};
+use arc_swap::ArcSwap;
+use casemate_daemon::confine::{Enforced, OutOfReach};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 use crate::config::Config;
 
 /// How often it is looked at.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What the process is confined to, if it is, and what was said of it.
+/// What the configuration that holds names.
 #[derive(Debug)]
-pub(super) struct Reach {
-    enforced: Option<Enforced>,
+pub(super) struct Named {
+    files: Vec<PathBuf>,
+    sockets: Vec<PathBuf>,
+}
+
+impl Named {
+    /// By `config`, which was read from `file`.
+    pub(super) fn by(config: &Config, file: &Path) -> Self {
+        Self { files: config.files(file), sockets: config.sockets().map(Path::to_owned).collect() }
+    }
+}
+
+/// Says in the log which of the files that are `named` can't be read any more.
+///
+/// Ends when a socket can't be bound any more because its folder was replaced: only a new process can serve there.
+pub(super) async fn watch(enforced: Option<Enforced>, named: Arc<ArcSwap<Named>>) -> OutOfReach {
+    let Some(enforced) = enforced else { return std::future::pending().await };
+    let mut reach = Reach { enforced, said: BTreeMap::new() };
+    loop {
+        let now = named.load_full();
+        // Not on a worker: a file system may hang.
+        match spawn_blocking(move || (reach.look(&now), reach)).await {
+            Ok((Ok(()), again)) => reach = again,
+            Ok((Err(cut_off), _)) => return cut_off,
+            // The process ends.
+            Err(_) => return std::future::pending().await,
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+struct Reach {
+    enforced: Enforced,
     said: BTreeMap<PathBuf, OutOfReach>,
 }
 
 impl Reach {
-    pub(super) fn new(enforced: Option<Enforced>) -> Self {
-        Self { enforced, said: BTreeMap::new() }
-    }
-
-    /// The folders that can be used, if there are any that can't.
-    pub(super) fn folders(&self) -> Option<Folders> {
-        self.enforced.as_ref().and_then(Enforced::folders)
-    }
-
-    /// Says in the log which files of `config`, read from `file`, can't be read any more.
-    ///
-    /// # Errors
-    /// A socket can't be bound any more because its folder was replaced: only a new process can serve there.
-    pub(super) fn look(&mut self, config: &Config, file: &Path) -> Result<(), OutOfReach> {
-        let Some(enforced) = &self.enforced else { return Ok(()) };
-        config.sockets().try_for_each(|socket| enforced.binds(socket))?;
-        for file in config.files(file) {
-            match enforced.reaches(&file) {
-                Ok(()) if self.said.remove(&file).is_some() => {
+    fn look(&mut self, named: &Named) -> Result<(), OutOfReach> {
+        named.sockets.iter().try_for_each(|socket| self.enforced.binds(socket))?;
+        for file in &named.files {
+            match self.enforced.reaches(file) {
+                Ok(()) if self.said.remove(file).is_some() => {
                     tracing::info!(file = %file.display(), "this file can be read again");
                 }
-                Err(refused) if self.said.get(&file) != Some(&refused) => {
+                Err(refused) if self.said.get(file) != Some(&refused) => {
                     tracing::warn!("{refused}");
-                    self.said.insert(file, refused);
+                    self.said.insert(file.clone(), refused);
                 }
                 _ => {}
             }

@@ -1,11 +1,13 @@
 //! A changed configuration: all that can fail first, then all of it at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::house::{Foundation, FoundationError, House, Room, connections, listen, listen_admin, settings};
+use super::reach::Named;
 use super::unix_seconds;
 use crate::audit::{Audit, Changed};
 use crate::config::{Config, ProviderConfig, Source};
@@ -103,8 +105,8 @@ impl House {
         let config = source.config()?;
         is_whole(&source)?;
         may_take_over(&self.config, &config, unix_seconds())?;
-        if let Some(kept) = self.reach.folders() {
-            covers(&kept, &config.folders(source.path()))?;
+        if let Some(kept) = &self.confined_to {
+            covers(kept, &config.folders(source.path()))?;
         }
         make_room(connections(&config))?;
         let (before, after) = (self.source.fields(), source.fields());
@@ -112,6 +114,7 @@ impl House {
         self.open_gates(&config)?;
         self.carry_out(plan, &config);
         self.configured = self.configured.replaced_by(&source, unix_seconds());
+        self.named.store(Arc::new(Named::by(&config, source.path())));
         (self.source, self.config) = (source, config);
         self.show();
         Ok(changes(&before, &after))

@@ -495,7 +495,10 @@ fn a_dry_run_says_what_would_change_and_whether_it_would() {
     let (code, said) = check(&text);
     assert!(code == Some(0) && said.contains("takeover: nothing would change"), "{said}");
     let (code, said) = check(&text.replace("    rootKeys:", "    maxConnections: 3\n    rootKeys:"));
-    assert!(code == Some(0) && said.contains("would change: providers[casemate].maxConnections: - -> 3"), "{said}");
+    assert!(
+        code == Some(0) && said.contains("would change: providers[casemate].maxConnections: - -> 3"),
+        "{said}"
+    );
     let (code, said) = check(&text.replace("clusterId: prod", "clusterId: other"));
     assert!(code == Some(1) && said.contains("takeover: clusterId changed from prod to other"), "{said}");
     let (code, said) = check(text.trim_end());
