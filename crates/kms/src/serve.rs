@@ -1,8 +1,9 @@
 //! From configuration to serving, through its changes, to an orderly end.
 //!
-//! Map: `house` (all that runs, and how its parts start and end), `takeover` (a changed configuration, in two steps),
-//! `reach` (what a confined process can't reach any more).
+//! Map: `house` (all that runs, and how its parts start and end), `farewell` (how a connection ends then), `takeover` (a
+//! changed configuration, in two steps), `reach` (what a confined process can't reach any more).
 
+mod farewell;
 mod house;
 mod reach;
 mod takeover;

@@ -124,6 +124,12 @@ impl Traffic {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Calls that have ended, whatever came of them.
+    pub fn answered(&self) -> u64 {
+        let counts = self.calls.iter().flat_map(|calls| &calls.by_code);
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
     /// Connections of its socket.
     pub fn connections(&self) -> &Connections {
         &self.connections

@@ -12,8 +12,10 @@ use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{interval, timeout};
+use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
+use super::farewell::Farewell;
 use super::reach::Named;
 use super::takeover::Refused;
 use super::{ServeError, unix_seconds};
@@ -31,10 +33,11 @@ use crate::traffic::Traffic;
 
 /// How long the first calls wait for the first look at root keys.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
-/// How long calls in flight may take after a stop was asked for.
-const LAST_CALLS: Duration = Duration::from_secs(5);
-/// How long a connection on which nothing goes on keeps a stopped server from its end: a peer that reads slowly must
-/// not keep a new process from starting.
+/// How long calls in flight may take after a stop was asked for. Others wait meanwhile for the next process, and
+/// kube-apiserver waits 3 s.
+const LAST_CALLS: Duration = Duration::from_secs(2);
+/// How long peers that do not hang up keep a stopped server from its end, when nothing goes on: one that reads slowly
+/// must not keep a new process from starting.
 const LAST_REPLIES: Duration = Duration::from_millis(500);
 
 pub(super) struct House {
@@ -194,11 +197,16 @@ impl House {
             begin.await;
             let (name, traffic) = (hosted.name().clone(), hosted.provider().traffic().clone());
             tracing::info!(provider = &*name, endpoint = %socket.endpoint(), "serving");
-            let connections = socket.serve(traffic.clone(), stop.clone());
+            let until = stop.clone();
+            let connections = socket
+                .serve(traffic.clone(), stop.clone())
+                .map(move |connection| connection.map(|it| Farewell::new(it, until.clone())));
             let serving = transport()
                 .layer(Rejections::of(hosted.clone()))
                 .add_service(Service::server(hosted))
-                .serve_with_incoming_shutdown(connections, stop.clone().cancelled_owned());
+                // Not at a stop, which would drop those that were accepted and not served yet, but when the last of them
+                // is served: a stop ends the stream of connections.
+                .serve_with_incoming_shutdown(connections, std::future::pending());
             tokio::select! {
                 served = serving => match served {
                     Ok(()) if stop.is_cancelled() => Ok(()),
@@ -208,7 +216,15 @@ impl House {
                     }),
                     Err(source) => Err(ServeError::Transport { provider: name.to_string(), source }),
                 },
-                () = last_calls(&stop, &traffic) => Ok(()),
+                () = last_calls(&stop, &traffic) => {
+                    tracing::warn!(
+                        provider = &*name,
+                        connections = traffic.connections().open(),
+                        calls = traffic.in_flight(),
+                        "the end comes for peers that did not hang up when they were told to"
+                    );
+                    Ok(())
+                }
             }
         });
         door
@@ -301,17 +317,19 @@ impl From<FoundationError> for ServeError {
     }
 }
 
-/// After a stop: until nothing is under way any more, and not for ever.
+/// After a stop: until nothing has happened for a while, and not for ever.
 async fn last_calls(stop: &CancellationToken, traffic: &Traffic) {
+    const LOOKS: u32 = 5;
+
     stop.cancelled().await;
     let nothing_more = async {
-        let mut looks = interval(LAST_REPLIES);
-        looks.tick().await;
-        loop {
+        let mut looks = interval(LAST_REPLIES / LOOKS);
+        let (mut before, mut alike) = (None, 0);
+        while alike < LOOKS {
             looks.tick().await;
-            if traffic.in_flight() == 0 {
-                return;
-            }
+            let now = (traffic.in_flight(), traffic.answered(), traffic.connections().open());
+            alike = if traffic.in_flight() == 0 && before == Some(now) { alike + 1 } else { 0 };
+            before = Some(now);
         }
     };
     let _ = timeout(LAST_CALLS, nothing_more).await;

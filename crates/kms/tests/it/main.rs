@@ -20,4 +20,5 @@ mod rotation;
 mod sockets;
 mod status;
 mod succession;
+mod upgrade;
 mod version;

@@ -1,7 +1,7 @@
 //! The sockets: who gets in, from the first moment on; how many; and what nobody gets by being slow, silent or big.
 
 mod limits;
-mod passed;
+pub(crate) mod passed;
 mod peers;
 
 use std::io::{self, Read};

@@ -14,19 +14,23 @@ use super::{DEK, Served, connect_to_name, free_name, key_id};
 use crate::node::{connect, endpoint};
 use crate::process::{Host, encrypt, program, until};
 
-/// Starts the program with `listener` as its descriptor 3, as systemd would.
-fn launcher(host: &Host, listener: &UnixListener, name: &str) -> Command {
+/// Starts `program` with `listener` as its descriptor 3, as systemd would.
+pub(crate) fn activate(program: &Path, host: &Host, listener: &UnixListener, name: &str) -> Command {
     let mut command = Command::new("sh");
     command
         .args([
             "-c",
             r#"exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES="$2" exec "$0" serve --config "$1""#,
         ])
-        .arg(program())
+        .arg(program)
         .arg(host.config())
         .arg(name)
         .stdin(Stdio::from(OwnedFd::from(listener.try_clone().unwrap())));
     command
+}
+
+fn launcher(host: &Host, listener: &UnixListener, name: &str) -> Command {
+    activate(&program(), host, listener, name)
 }
 
 #[tokio::test]
