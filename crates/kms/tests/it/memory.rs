@@ -25,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 use crate::node::{Client, Stored, THEN, policy};
 use crate::process::{Daemon, Host, encrypt, opens, program, until};
 
-/// A part of a secret that is in memory by no accident, and leaves a copy no name that it could hide behind.
+/// So many bytes of a secret are in memory by no accident; half a copy is one too.
 const PART: usize = 8;
 /// How much is read at once.
 const PIECE: usize = 1 << 20;
-/// Between two looks at a process that has not ended with something.
+/// Between two looks at a process that may not have ended with something.
 const BETWEEN: Duration = Duration::from_millis(100);
 /// Most of a process's memory is.
 const EMPTY: [u8; 4096] = [0; 4096];
