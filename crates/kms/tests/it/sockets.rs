@@ -1,6 +1,6 @@
 //! The sockets: who gets in, from the first moment on; how many; and what nobody gets by being slow, silent or big.
 
-mod limits;
+pub(crate) mod limits;
 pub(crate) mod passed;
 mod peers;
 

@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use casemate_wire::kms_v2::StatusRequest;
+use casemate_wire::kms_v2::{EncryptRequest, StatusRequest};
 use rustix::process::Signal;
-use tokio::task::JoinHandle;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::task::{JoinHandle, JoinSet};
 use tonic::{Request, Status};
 
-use crate::node::{Client, Stored, connect};
+use crate::node::{Client, Stored, client_over, connect};
 use crate::process::{Daemon, Host, encrypt, program, until};
+use crate::sockets::limits::{PREFACE, Stubborn, call_without_message};
 use crate::sockets::passed::activate;
 
 const DEK: [u8; 32] = [0x5d; 32];
@@ -249,4 +252,67 @@ async fn a_new_process_takes_over_the_socket_and_no_call_is_refused() {
     // One line each: nothing was begun and given up, and what was repeated had never arrived.
     let recorded = recorded(&supervisor.host);
     assert_eq!(recorded, BTreeMap::from([("OK".to_owned(), served)]), "{unsent} were repeated");
+}
+
+/// They have a place each, and don't hang up.
+#[tokio::test]
+async fn peers_that_do_not_hang_up_make_nobody_else_wait_for_long() {
+    let mut supervisor = Supervisor::start();
+    let mut calls = Calls::none();
+    calls.on_one_connection(&supervisor, 4).await;
+    for _ in 0..UPGRADES / 2 {
+        calls.go_on().await;
+        let mut silent = Vec::new();
+        for begun in [&[][..], &PREFACE[..12], PREFACE, &call_without_message()] {
+            let mut peer = UnixStream::connect(supervisor.host.socket()).await.unwrap();
+            peer.write_all(begun).await.unwrap();
+            silent.push(peer);
+        }
+        let reads = Arc::new(AtomicBool::new(true));
+        let stream = UnixStream::connect(supervisor.host.socket()).await.unwrap();
+        let mut slow = client_over(Stubborn { stream, reads: reads.clone() }).await.unwrap();
+        // Not one of the calls that are counted: it is refused, and has a line of its own.
+        assert!(slow.encrypt(EncryptRequest::default()).await.is_err());
+        reads.store(false, Ordering::Relaxed);
+        let asking: Vec<_> = (0..100)
+            .map(|_| {
+                let mut slow = slow.clone();
+                tokio::spawn(async move { slow.encrypt(EncryptRequest::default()).await.is_ok() })
+            })
+            .collect();
+        let log = supervisor.upgrade().await;
+        assert!(log.contains("did not hang up"), "{log}");
+        asking.iter().for_each(JoinHandle::abort);
+    }
+    calls.go_on().await;
+    let (served, unsent) = calls.end().await;
+    supervisor.end().await;
+    let recorded = recorded(&supervisor.host);
+    assert_eq!(recorded["OK"], served, "{recorded:?}, {unsent} were repeated");
+}
+
+/// A peer that reads nothing knows of no end, and goes on calling.
+#[tokio::test]
+async fn a_peer_that_calls_on_and_on_does_not_keep_a_process() {
+    let mut supervisor = Supervisor::start();
+    let reads = Arc::new(AtomicBool::new(true));
+    let stream = UnixStream::connect(supervisor.host.socket()).await.unwrap();
+    let mut slow = client_over(Stubborn { stream, reads: reads.clone() }).await.unwrap();
+    assert!(slow.encrypt(EncryptRequest::default()).await.is_err());
+    reads.store(false, Ordering::Relaxed);
+    let calling = tokio::spawn(async move {
+        let mut calls = JoinSet::new();
+        loop {
+            let mut slow = slow.clone();
+            calls.spawn(async move { slow.encrypt(EncryptRequest::default()).await.is_ok() });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let log = supervisor.upgrade().await;
+    assert!(log.contains("did not hang up"), "{log}");
+    calling.abort();
+    let mut calls = Calls::none();
+    calls.on_one_connection(&supervisor, 1).await;
+    calls.go_on().await;
+    calls.end().await;
 }

@@ -21,7 +21,7 @@ use super::{DEK, is_refused, key_id, one_key};
 use crate::node::{Plugin, client_over, connect};
 use crate::process::{Host, encrypt, program, until};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const NO_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
 /// A server that has not ended what it must end after this will never do it.
@@ -142,9 +142,9 @@ async fn who_does_not_begin_gives_its_place_back_and_who_is_idle_keeps_it() {
 }
 
 /// A stream that stops to read when it is told to.
-struct Stubborn {
-    stream: UnixStream,
-    reads: Arc<AtomicBool>,
+pub(crate) struct Stubborn {
+    pub(crate) stream: UnixStream,
+    pub(crate) reads: Arc<AtomicBool>,
 }
 
 impl AsyncRead for Stubborn {
@@ -215,23 +215,7 @@ async fn who_reads_nothing_loses_its_place_and_the_others_notice_nothing() {
 async fn a_call_whose_message_never_comes_ends() {
     let plugin = plugin(1).await;
     let mut peer = UnixStream::connect(&plugin.socket).await.unwrap();
-    // Literal headers without an index, as RFC 7541 writes them; the stream stays open on our side.
-    let mut block = Vec::new();
-    for (name, value) in [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", "/v2.KeyManagementService/Encrypt"),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ] {
-        block.push(0);
-        for text in [name, value] {
-            block.push(u8::try_from(text.len()).unwrap());
-            block.extend(text.as_bytes());
-        }
-    }
-    peer.write_all(&[PREFACE, NO_SETTINGS, &frame(1, 0x4, 1, &block)].concat()).await.unwrap();
+    peer.write_all(&call_without_message()).await.unwrap();
     let started = Instant::now();
     let mut over = false;
     while !over {
@@ -254,6 +238,27 @@ async fn a_call_whose_message_never_comes_ends() {
             _ => {}
         }
     }
+}
+
+/// All that comes before the message of an Encrypt.
+pub(crate) fn call_without_message() -> Vec<u8> {
+    // Literal headers without an index, as RFC 7541 writes them; the stream stays open on our side.
+    let mut block = Vec::new();
+    for (name, value) in [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/v2.KeyManagementService/Encrypt"),
+        (":authority", "localhost"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    [PREFACE, NO_SETTINGS, &frame(1, 0x4, 1, &block)].concat()
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
