@@ -224,8 +224,8 @@ impl Provider {
         }
     }
 
-    /// Seals a DEK source: under what the connection was told less than [`STATUS_HOLDS`] ago, else under what
-    /// is active.
+    /// Seals a DEK source: under what the connection was told less than [`STATUS_HOLDS`] ago, if that is still read,
+    /// else under what is active.
     ///
     /// # Errors
     /// [`Error::NotWriting`], or [`Error::Invalid`] for a length that no DEK source has.
@@ -235,7 +235,7 @@ impl Provider {
             Standing::Refusing(reason) => return Err(self.not_writing(reason)),
         };
         let kek = match told.recently() {
-            Some(kek) if kek.key_id() != active.key_id() => kek,
+            Some(kek) if kek.key_id() != active.key_id() && self.reads(&kek.record().core().policy) => kek,
             _ => self.fresh(active).await,
         };
         let ciphertext = kek.seal(dek_source)?;
@@ -312,6 +312,11 @@ impl Provider {
     /// What was served since the start.
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Whether one of the root keys of `policy` may be asked.
+    fn reads(&self, policy: &WritePolicy) -> bool {
+        is_readable(policy, &self.settings.read_policy)
     }
 
     /// The active local KEK, replaced if it is too old. While its root keys can't be asked, it serves on.
@@ -409,6 +414,10 @@ fn remedy(refusal: &Refusal) -> &'static str {
         }
         _ => "",
     }
+}
+
+fn is_readable(policy: &WritePolicy, by: &ReadPolicy) -> bool {
+    policy.roots().iter().any(|root| by.may_ask(root).is_ok())
 }
 
 /// The root key that covers `root`, if one is configured.

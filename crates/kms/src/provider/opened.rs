@@ -10,7 +10,7 @@ use casemate_keyservice::{Class, Failure};
 use lru::LruCache;
 use tokio::sync::watch;
 
-use super::{Keyholder, Opened, SharedReadable, WriteKek};
+use super::{Keyholder, Opened, SharedReadable, WriteKek, is_readable};
 
 /// More local KEKs than a cluster meets in years; each takes some 200 bytes.
 const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
@@ -33,12 +33,6 @@ struct Kept {
     kek: Arc<LocalKek>,
     /// What its record says it was written under.
     policy: WritePolicy,
-}
-
-impl Kept {
-    fn is_readable(&self, by: &ReadPolicy) -> bool {
-        self.policy.roots().iter().any(|root| by.may_ask(root).is_ok())
-    }
 }
 
 #[derive(Debug, Default)]
@@ -192,7 +186,7 @@ impl OpenedKeks {
     pub(super) fn unreadable_by(&self, policy: &ReadPolicy) -> Vec<WritePolicy> {
         let mut found: Vec<WritePolicy> = Vec::new();
         for (_, kept) in &lock(&self.state).kept {
-            if !kept.is_readable(policy) && !found.contains(&kept.policy) {
+            if !is_readable(&kept.policy, policy) && !found.contains(&kept.policy) {
                 found.push(kept.policy.clone());
             }
         }
@@ -205,7 +199,7 @@ impl OpenedKeks {
         let gone: Vec<_> = state
             .kept
             .iter()
-            .filter(|(_, kept)| !kept.is_readable(policy))
+            .filter(|(_, kept)| !is_readable(&kept.policy, policy))
             .map(|(digest, _)| *digest)
             .collect();
         for digest in gone {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use casemate_keys::Algorithm;
 use casemate_keyservice::{Class, RootKey};
 use casemate_kms::provider::{
-    NotReady, Observer, Provider, Ready, Settings, Standing, Store, Succession, succession,
+    Encrypted, NotReady, Observer, Provider, Ready, Settings, Standing, Store, Succession, Told, succession,
 };
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -59,9 +59,12 @@ fn double(name: &str) -> Arc<RootKeyDouble> {
 }
 
 async fn seal(provider: &Arc<Provider>) -> Stored {
-    let sealed = provider.encrypt(&DEK, &casemate_kms::provider::Told::default()).await.unwrap();
+    stored(&provider.encrypt(&DEK, &Told::default()).await.unwrap())
+}
+
+fn stored(sealed: &Encrypted) -> Stored {
     Stored {
-        ciphertext: sealed.ciphertext,
+        ciphertext: sealed.ciphertext.clone(),
         key_id: sealed.kek.key_id().to_string(),
         annotation: sealed.kek.annotation().to_vec(),
     }
@@ -218,4 +221,24 @@ async fn a_configuration_that_is_put_back_needs_a_raised_epoch() {
     let mut raised = reading(&[&a], &[&b]);
     raised.epoch = casemate_keys::Epoch(1);
     running.prepare(raised).await.unwrap().begin();
+}
+
+/// What a connection was told still writes for ten seconds, but not what nobody could read.
+#[tokio::test(start_paused = true)]
+async fn what_was_told_does_not_write_once_nothing_reads_it() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let told = Told::default();
+    running.provider.status(&told).unwrap();
+    let ready = running.prepare(reading(&[&b], &[&a])).await.unwrap();
+    let second = ready.provider().clone();
+    ready.begin();
+    let sealed = second.encrypt(&DEK, &told).await.unwrap();
+    assert_ne!(Some(sealed.kek.key_id().to_string()), writes(&second), "it keeps to what was told");
+    let ready = running.prepare(settings(&[&b])).await.unwrap();
+    let third = ready.provider().clone();
+    ready.begin();
+    let sealed = third.encrypt(&DEK, &told).await.unwrap();
+    assert_eq!(Some(sealed.kek.key_id().to_string()), writes(&third));
+    assert_eq!(stored(&sealed).open(&third).await.unwrap().as_slice(), DEK);
 }

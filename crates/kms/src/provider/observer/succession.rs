@@ -121,8 +121,7 @@ impl Observer {
 
     /// Whether `next` can take the place of this one.
     async fn rehearse(&self, next: &mut Self) -> Result<(), NotReady> {
-        let read_policy = &next.provider.settings.read_policy;
-        let lost = self.machine.active().filter(|active| is_unreadable(active, read_policy));
+        let lost = self.machine.active().filter(|active| !next.provider.reads(active));
         if let Some(active) = lost {
             let roots: Vec<_> = active.roots().iter().map(|root| root.lineage.as_str()).collect();
             return Err(NotReady(format!(
@@ -174,8 +173,4 @@ impl Provider {
         self.is_of_configuration(active)
             && active.roots().iter().all(|root| self.settings.read_policy.may_ask(root).is_ok())
     }
-}
-
-fn is_unreadable(policy: &WritePolicy, by: &casemate_keys::ReadPolicy) -> bool {
-    policy.roots().iter().all(|root| by.may_ask(root).is_err())
 }
