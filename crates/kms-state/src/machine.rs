@@ -151,7 +151,7 @@ impl Machine {
             self.candidate = None;
             return Vec::new();
         }
-        if self.ledger.was_superseded(&key_id) && self.accept_reuse.as_ref() != Some(&key_id) {
+        if self.refuses(&key_id) {
             self.reuse = Some(key_id);
             return self.fall_back_to_history();
         }
@@ -269,6 +269,11 @@ impl Machine {
     /// The key id that should write and was refused because it was active before another one.
     pub fn refused_reuse(&self) -> Option<&KeyId> {
         self.reuse.as_ref()
+    }
+
+    /// Whether it would refuse `key_id`, because it was active before another one.
+    pub fn refuses(&self, key_id: &KeyId) -> bool {
+        self.ledger.was_superseded(key_id) && self.accept_reuse.as_ref() != Some(key_id)
     }
 
     /// The last trouble since the last good observation.

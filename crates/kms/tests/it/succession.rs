@@ -13,7 +13,7 @@ use casemate_kms::provider::{
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::double::RootKeyDouble;
+use crate::double::{CAUSE, RootKeyDouble};
 use crate::node::{Node, Stored, settings};
 use crate::process::until;
 
@@ -241,4 +241,55 @@ async fn what_was_told_does_not_write_once_nothing_reads_it() {
     let sealed = third.encrypt(&DEK, &told).await.unwrap();
     assert_eq!(Some(sealed.kek.key_id().to_string()), writes(&third));
     assert_eq!(stored(&sealed).open(&third).await.unwrap().as_slice(), DEK);
+}
+
+/// The same root keys, reached in another way: a key file at another path.
+#[tokio::test(start_paused = true)]
+async fn a_root_key_that_answers_must_answer_then_too() {
+    let (a, b, c) = (double("a"), double("b"), double("c"));
+    let running = Running::start(reading(&[&a], &[&b])).await;
+    let files = running.files();
+    let (elsewhere_a, elsewhere_b) = (double("a"), double("b"));
+    for elsewhere in [&elsewhere_a, &elsewhere_b] {
+        elsewhere.fails(Some(Class::Unreachable));
+    }
+    for changed in [
+        reading(&[&elsewhere_a], &[&b]),
+        reading(&[&a], &[&elsewhere_b]),
+        reading(&[&c], &[&elsewhere_a, &b]),
+        reading(&[&a, &elsewhere_b], &[]),
+    ] {
+        let why = running.prepare(changed).await.unwrap_err().to_string();
+        assert!(why.contains("answers now and would not any more") && why.contains(CAUSE), "{why}");
+    }
+    assert_eq!(running.files(), files);
+    // What does not answer now may be looked for elsewhere, and an outage keeps nobody from adding a reader.
+    b.fails(Some(Class::Unreachable));
+    drop(running.prepare(reading(&[&a], &[&elsewhere_b])).await.unwrap());
+    a.fails(Some(Class::Unreachable));
+    drop(running.prepare(reading(&[&elsewhere_a], &[&b, &c])).await.unwrap());
+}
+
+/// It would go on, and refuse to write after a restart.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_wrote_before_or_is_not_read_does_not_take_over() {
+    let a = double("a");
+    let running = Running::start(settings(&[&a])).await;
+    let first = writes(&running.provider).unwrap();
+    a.version_writes(2);
+    until("version 2 writes", async || writes(&running.provider).unwrap() != first).await;
+    let (now, pinned) = (writes(&running.provider), double("a"));
+    let why = running.prepare(settings(&[&pinned])).await.unwrap_err().to_string();
+    assert!(why.contains(&first) && why.contains("raise `epoch`"), "{why}");
+    pinned.version_writes(3);
+    let mut next_only = settings(&[&pinned]);
+    next_only.read_policy.rules[0].min_version = Some(4);
+    let why = running.prepare(next_only).await.unwrap_err().to_string();
+    assert!(why.contains("could not be read any more"), "{why}");
+    pinned.version_writes(1);
+    let mut raised = settings(&[&pinned]);
+    raised.read_policy.rules[0].min_version = Some(2);
+    let why = running.prepare(raised).await.unwrap_err().to_string();
+    assert!(why.contains("minReadVersion 2"), "{why}");
+    assert_eq!(writes(&running.provider), now);
 }

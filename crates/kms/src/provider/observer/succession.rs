@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use casemate_keys::WritePolicy;
+use casemate_keyservice::RootKey;
+use casemate_kms_state::Refusing;
 use casemate_recipients::Recipient;
 use tokio::sync::{mpsc, oneshot};
 
-use super::Observer;
+use super::{Observer, explain, version_of};
 use crate::provider::{Provider, Settings, Standing};
 
 /// Asks the observer of one provider for a successor.
@@ -47,7 +49,8 @@ impl Succession {
     /// A successor with these settings, for the same state directory.
     ///
     /// # Errors
-    /// [`NotReady`] if it would refuse to write while the provider writes, or could not read what is written now.
+    /// [`NotReady`] if it would refuse to write while the provider writes (or after a restart), could not read what is
+    /// written now, or would have no answer of a root key that answers now.
     pub async fn prepare(&self, settings: Settings, recipients: Vec<Recipient>) -> Result<Ready, NotReady> {
         let ended = || NotReady("its observer has ended".into());
         let (answer, answered) = oneshot::channel();
@@ -130,7 +133,9 @@ impl Observer {
                 roots.join(", ")
             )));
         }
+        self.keeps_answers(next).await?;
         if next.machine.active().is_some() {
+            self.still_writes(next).await?;
             next.show();
             return Ok(());
         }
@@ -141,6 +146,39 @@ impl Observer {
             }
             // What does not write loses nothing.
             _ => Ok(()),
+        }
+    }
+
+    /// What answers now must answer then: at another path there may be no file. What does not answer now loses nothing,
+    /// and keeps nobody from another change.
+    async fn keeps_answers(&self, next: &Self) -> Result<(), NotReady> {
+        for key in next.provider.root_keys() {
+            let Some(now) = self.provider.root_keys().find(|now| now.prefix() == key.prefix()) else {
+                continue;
+            };
+            if let Err(failure) = version_of(key.clone()).await
+                && version_of(now.clone()).await.is_ok()
+            {
+                return Err(NotReady(format!("a root key answers now and would not any more: {failure}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What goes on now must go on after a restart too, when nothing but the configuration says what writes.
+    async fn still_writes(&self, next: &Self) -> Result<(), NotReady> {
+        let refused = |why: String| Err(NotReady(format!("after a restart it would not write: {why}")));
+        match next.provider.observe().await {
+            Ok(policy) => {
+                let key_id = policy.key_id();
+                let is_news = self.machine.refused_reuse() != Some(&key_id);
+                if is_news && next.machine.refuses(&key_id) {
+                    return refused(explain(&Refusing::Reuse(key_id)));
+                }
+                Ok(())
+            }
+            Err(failure) if self.provider.observe().await.is_ok() => refused(failure.to_string()),
+            Err(_) => Ok(()),
         }
     }
 
@@ -168,6 +206,11 @@ impl Observer {
 }
 
 impl Provider {
+    /// Those that write, and those that only read.
+    fn root_keys(&self) -> impl Iterator<Item = &Arc<dyn RootKey>> {
+        self.settings.write_keys.iter().chain(&self.settings.read_only_keys)
+    }
+
     /// Whether what wrote until now may go on under this configuration.
     fn can_go_on_with(&self, active: &WritePolicy) -> bool {
         self.is_of_configuration(active)
