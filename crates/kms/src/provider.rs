@@ -348,6 +348,7 @@ impl Provider {
                 return kek;
             }
         };
+        self.opened.keep(&new);
         let writes =
             |standing: &Standing| matches!(standing, Standing::Writing(now) if Arc::ptr_eq(now, &kek));
         let before = self.standing.rcu(|standing| {
@@ -363,7 +364,6 @@ impl Provider {
         tokio::task::spawn_blocking(move || store.save_record(&record))
             .await
             .map_err(|_| KekProblem::Stopped)??;
-        self.opened.keep(&kek);
         Ok(kek)
     }
 

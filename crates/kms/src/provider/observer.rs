@@ -177,10 +177,11 @@ impl Observer {
 
     async fn activate(&mut self, key_id: &KeyId) {
         let Some(kek) = self.prepared.take().filter(|kek| kek.key_id() == key_id) else { return };
-        let before = self.writing.replace(kek).map(|kek| kek.key_id().clone());
+        let before = self.writing.replace(kek.clone()).map(|kek| kek.key_id().clone());
         if self.rehearsing {
             self.activated = Some((key_id.clone(), before));
         } else {
+            self.provider.opened.keep(&kek);
             self.note_activation(key_id, before.as_ref()).await;
         }
         self.publish();
@@ -329,7 +330,6 @@ impl Provider {
         if let Some(stored) = stored
             && let Some(kek) = self.keyholder.reopen(policy, &stored).await?
         {
-            self.opened.keep(&kek);
             return Ok(Arc::new(kek));
         }
         self.new_kek(policy).await

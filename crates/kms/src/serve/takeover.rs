@@ -211,8 +211,9 @@ impl House {
                     };
                     let mut room = rooms.swap_remove(at);
                     if let Some(successor) = successor {
-                        room.hosted.answer_with(successor.provider().clone());
+                        let provider = successor.provider().clone();
                         successor.begin();
+                        room.hosted.answer_with(provider);
                     }
                     if let Some(socket) = door {
                         let opened = self.open_door(&room.hosted, *socket, std::future::ready(()));

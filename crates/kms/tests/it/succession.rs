@@ -293,3 +293,15 @@ async fn a_version_that_wrote_before_or_is_not_read_does_not_take_over() {
     assert!(why.contains("minReadVersion 2"), "{why}");
     assert_eq!(writes(&running.provider), now);
 }
+
+/// A configuration that can't be taken over is tried again every ten seconds.
+#[tokio::test(start_paused = true)]
+async fn successors_that_never_begin_leave_nothing_in_memory() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let held = running.provider.opened_counts().held;
+    for _ in 0..3 {
+        drop(running.prepare(reading(&[&b], &[&a])).await.unwrap());
+    }
+    assert_eq!(running.provider.opened_counts().held, held);
+}

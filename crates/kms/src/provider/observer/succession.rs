@@ -75,8 +75,12 @@ impl Ready {
         &self.provider
     }
 
-    /// It is what answers from now on; its observer goes on with it.
+    /// It is what answers next; its observer goes on with it.
     pub fn begin(self) {
+        // Only now: one that is tried again and again would push out what is read.
+        if let Standing::Writing(kek) = &*self.provider.standing() {
+            self.provider.opened.keep(kek);
+        }
         // An observer that is gone has ended with the process.
         let _ = self.begin.send(());
     }
