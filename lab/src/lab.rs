@@ -1,8 +1,9 @@
 //! The servers of one run.
 
 use std::{
-    path::Path,
-    process::Command,
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -165,8 +166,33 @@ impl Lab {
     ///
     /// Program, arguments, environment changes and working folder of `command` count.
     pub fn spawn(&self, name: &str, command: &Command) -> Result<Process> {
-        let log = self.run.logs().join(format!("{name}.log"));
-        let daemon = Process::spawn(name, command, &log)?;
+        self.keep(Process::spawn(name, command, &self.log(name))?)
+    }
+
+    /// The same, with `socket` passed on under the name `called`, as systemd passes one (sd_listen_fds(3)): it stays
+    /// when the daemon ends.
+    pub fn spawn_on(
+        &self,
+        name: &str,
+        command: &Command,
+        socket: &UnixListener,
+        called: &str,
+    ) -> Result<Process> {
+        const PASS: &str =
+            r#"exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES="$0" exec "$@""#;
+
+        let mut passing = Command::new("sh");
+        passing.args(["-c", PASS, called]).arg(command.get_program()).args(command.get_args());
+        let socket = socket.try_clone().map_err(Error::file("pass the socket to", name))?;
+        let input = Stdio::from(OwnedFd::from(socket));
+        self.keep(Process::spawn_with_input(name, &passing, input, &self.log(name))?)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.run.logs().join(format!("{name}.log"))
+    }
+
+    fn keep(&self, daemon: Process) -> Result<Process> {
         self.daemons.lock().unwrap_or_else(PoisonError::into_inner).push(daemon.clone());
         Ok(daemon)
     }

@@ -2,12 +2,14 @@
 
 use std::env;
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 
 use crate::{Encryption, Error, Lab, Process, Result, process};
@@ -21,6 +23,8 @@ pub struct Plugin<'lab> {
     lab: &'lab Lab,
     name: String,
     folder: PathBuf,
+    /// Of one that is activated: held here, as systemd does.
+    listener: Option<UnixListener>,
     process: Mutex<Process>,
 }
 
@@ -29,14 +33,23 @@ impl<'lab> Plugin<'lab> {
     pub fn start(lab: &'lab Lab, name: &str) -> Result<Self> {
         let folder = Self::folder(lab, name)?;
         casemate(&["key", "new", "--file", &text(&folder.join(KEY_FILE))])?;
-        Self::start_in(lab, name, folder)
+        Self::start_in(lab, name, folder, None)
     }
 
-    /// Starts a plugin on a copy of `other`'s key file, as on another node of the cluster.
+    /// The same, whose socket is held here and passed to each of its processes, as systemd does.
+    pub fn start_activated(lab: &'lab Lab, name: &str) -> Result<Self> {
+        let folder = Self::folder(lab, name)?;
+        casemate(&["key", "new", "--file", &text(&folder.join(KEY_FILE))])?;
+        let listener = listen(&folder)?;
+        Self::start_in(lab, name, folder, Some(listener))
+    }
+
+    /// Starts a plugin on a copy of `other`'s key file, as on another node of the cluster; activated if that one is.
     pub fn start_beside(other: &Plugin<'lab>, name: &str) -> Result<Self> {
         let folder = Self::folder(other.lab, name)?;
         copy(&other.key_file(), &folder.join(KEY_FILE))?;
-        Self::start_in(other.lab, name, folder)
+        let listener = other.listener.is_some().then(|| listen(&folder)).transpose()?;
+        Self::start_in(other.lab, name, folder, listener)
     }
 
     fn folder(lab: &Lab, name: &str) -> Result<PathBuf> {
@@ -45,7 +58,7 @@ impl<'lab> Plugin<'lab> {
         Ok(folder)
     }
 
-    fn start_in(lab: &'lab Lab, name: &str, folder: PathBuf) -> Result<Self> {
+    fn start_in(lab: &'lab Lab, name: &str, folder: PathBuf, listener: Option<UnixListener>) -> Result<Self> {
         let key_file = text(&folder.join(KEY_FILE));
         let listed = casemate_json(&["key", "list", "--file", &key_file])?;
         // A JSON text is a YAML text.
@@ -56,20 +69,20 @@ impl<'lab> Plugin<'lab> {
             "stateDirectory": folder.join("state"),
             "admin": {"endpoint": format!("unix://{}", folder.join(ADMIN).display())},
             "providers": [{
-                "name": "casemate",
+                "name": PROVIDER,
                 "endpoint": format!("unix://{}", folder.join(SOCKET).display()),
                 "rootKeys": [{"name": "main", "file": {"path": key_file, "id": listed["id"]}}],
             }],
         });
         let path = folder.join(CONFIG);
         fs::write(&path, format!("{config:#}\n")).map_err(Error::file("write", &path))?;
-        let process = launch(lab, name, &folder)?;
-        Ok(Self { lab, name: name.to_owned(), folder, process: Mutex::new(process) })
+        let process = launch(lab, name, &folder, listener.as_ref(), &product("casemate-kms")?)?;
+        Ok(Self { lab, name: name.to_owned(), folder, listener, process: Mutex::new(process) })
     }
 
     /// What kube-apiserver is to be configured with.
     pub fn encryption(&self) -> Encryption {
-        Encryption::kms("casemate", &self.socket())
+        Encryption::kms(PROVIDER, &self.socket())
     }
 
     /// Its socket.
@@ -95,6 +108,38 @@ impl<'lab> Plugin<'lab> {
     /// Its configuration.
     pub fn config(&self) -> PathBuf {
         self.folder.join(CONFIG)
+    }
+
+    /// Delivers a changed configuration and waits until it holds. One that does not is an error that says why.
+    pub fn reconfigure(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let bytes = fs::read(self.config()).map_err(Error::file("read", self.config()))?;
+        let mut config = serde_json::from_slice(&bytes).map_err(|error| Error::Answer {
+            command: "the plugin's configuration".into(),
+            found: error.to_string(),
+        })?;
+        change(&mut config);
+        let text = format!("{config:#}\n");
+        self.deliver_configuration(&text)?;
+        let wanted = hex::encode(digest(&SHA256, text.as_bytes()));
+        let mut held = Value::Null;
+        for _ in 0..SWITCH_LOOKS {
+            held = self.status()?["configuration"].take();
+            if held["sha256"] == wanted {
+                return Ok(());
+            }
+            thread::sleep(SWITCH_REST);
+        }
+        Err(Error::Answer {
+            command: "casemate-kms".into(),
+            found: format!("another configuration holds: {held}"),
+        })
+    }
+
+    /// Replaces the configuration by this text, right or wrong; the plugin sees it within some seconds.
+    pub fn deliver_configuration(&self, text: &str) -> Result<()> {
+        let (path, aside) = (self.config(), self.folder.join("config.delivered"));
+        fs::write(&aside, text).map_err(Error::file("write", &aside))?;
+        fs::rename(&aside, &path).map_err(Error::file("replace", &path))
     }
 
     /// The running program.
@@ -164,7 +209,21 @@ impl<'lab> Plugin<'lab> {
 
     /// Starts it again, after it ended in whatever way.
     pub fn start_again(&self) -> Result<()> {
-        let process = launch(self.lab, &self.name, &self.folder)?;
+        self.start_as(&product("casemate-kms")?)
+    }
+
+    /// Ends it, and starts `program` in its place.
+    pub fn upgrade_to(&self, program: &Path) -> Result<()> {
+        let ended = self.terminate()?;
+        if !ended.success() {
+            let found = format!("it ended with {ended}:\n{}", self.process().log_tail(20));
+            return Err(Error::Answer { command: "casemate-kms".into(), found });
+        }
+        self.start_as(program)
+    }
+
+    fn start_as(&self, program: &Path) -> Result<()> {
+        let process = launch(self.lab, &self.name, &self.folder, self.listener.as_ref(), program)?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
         Ok(())
     }
@@ -174,6 +233,8 @@ const KEY_FILE: &str = "root.key";
 const SOCKET: &str = "kms.sock";
 const ADMIN: &str = "admin.sock";
 const CONFIG: &str = "config.yaml";
+/// The provider's name here and in the `EncryptionConfiguration`.
+const PROVIDER: &str = "casemate";
 
 /// Runs the `casemate` command line; answers what it printed.
 pub fn casemate(args: &[&str]) -> Result<String> {
@@ -213,13 +274,27 @@ pub fn product(name: &str) -> Result<PathBuf> {
     })
 }
 
-fn launch(lab: &Lab, name: &str, folder: &Path) -> Result<Process> {
-    let mut command = Command::new(product("casemate-kms")?);
+fn launch(
+    lab: &Lab,
+    name: &str,
+    folder: &Path,
+    listener: Option<&UnixListener>,
+    program: &Path,
+) -> Result<Process> {
+    let mut command = Command::new(program);
     command.args(["serve", "--config"]).arg(folder.join(CONFIG));
-    let process = lab.spawn(name, &command)?;
+    let process = match listener {
+        Some(listener) => lab.spawn_on(name, &command, listener, PROVIDER)?,
+        None => lab.spawn(name, &command)?,
+    };
     let socket = folder.join(SOCKET);
     process.wait_until("its Status named a key id", || key_id(&socket).is_ok())?;
     Ok(process)
+}
+
+fn listen(folder: &Path) -> Result<UnixListener> {
+    let socket = folder.join(SOCKET);
+    UnixListener::bind(&socket).map_err(Error::file("bind", &socket))
 }
 
 fn key_id(socket: &Path) -> Result<String> {

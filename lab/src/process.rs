@@ -50,12 +50,17 @@ impl Process {
     /// Program, arguments, environment changes and working folder of `command` count; what it says
     /// about standard streams does not.
     pub(crate) fn spawn(name: &str, command: &Command, log: &Path) -> Result<Self> {
+        Self::spawn_with_input(name, command, Stdio::null(), log)
+    }
+
+    /// The same with something on standard input.
+    pub(crate) fn spawn_with_input(name: &str, command: &Command, input: Stdio, log: &Path) -> Result<Self> {
         let sink = File::options().create(true).append(true).open(log).map_err(Error::file("open", log))?;
         let log_start = sink.metadata().map_err(Error::file("read", log))?.len();
         let errors = sink.try_clone().map_err(Error::file("open", log))?;
 
         let mut command = tied_to_us(command);
-        command.stdin(Stdio::null()).stdout(sink).stderr(errors);
+        command.stdin(input).stdout(sink).stderr(errors);
         let child = spawn_on_lasting_thread(command).map_err(cant_spawn(name))?;
         Ok(Self(Arc::new(Inner {
             name: name.to_owned(),

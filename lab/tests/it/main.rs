@@ -11,6 +11,7 @@ mod recovery;
 mod servers;
 mod story;
 mod tools;
+mod upgrade;
 
 // How `casemate-keys` opens vectors in its own tests.
 #[allow(dead_code)]

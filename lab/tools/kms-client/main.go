@@ -11,6 +11,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -31,10 +32,11 @@ import (
 const usage = `kms-client: a KMS v2 plugin called by kube-apiserver's own client
 
   kms-client calls --endpoint unix:///PATH [--count N] [--concurrency C] [--mix status,encrypt,decrypt]
-                   [--distinct-deadlines] [--timeout 3s] [--warm-up N]
+                   [--distinct-deadlines] [--timeout 3s] [--warm-up N] [--until-end-of-input]
       N calls on one connection, C in flight, the methods of the mix in turn. What is decrypted was encrypted
       before the count begins, and each plaintext is compared. A call begins when one before it has come back: this
       is a closed loop, whose latencies leave out the wait that an open one would add. Ends with 1 if a call failed.
+      With --until-end-of-input the calls go on until standard input ends, and N does not count.
   kms-client starts --endpoint unix:///PATH [--count N] -- PROGRAM [ARGUMENT...]
       Starts a plugin N times, one after another, and takes the time from before it is a process until its first
       Status says ok, this client's connecting included.
@@ -55,6 +57,7 @@ type options struct {
 	warmUp      int
 	timeout     time.Duration
 	distinct    bool
+	untilEnd    bool
 	mix         []int
 }
 
@@ -66,8 +69,9 @@ type sample struct {
 
 // What one call came to; each call has its own slot, so that nothing is shared while time is taken.
 type outcome struct {
-	took time.Duration
-	err  error
+	method int
+	took   time.Duration
+	err    error
 }
 
 type latencies struct {
@@ -141,6 +145,7 @@ func parse(args []string) (*options, error) {
 	flags.IntVar(&o.warmUp, "warm-up", 0, "how many calls before those that count")
 	flags.DurationVar(&o.timeout, "timeout", 3*time.Second, "of each call")
 	flags.BoolVar(&o.distinct, "distinct-deadlines", false, "another deadline for each call: up to a third less than the timeout")
+	flags.BoolVar(&o.untilEnd, "until-end-of-input", false, "calls go on until standard input ends")
 	flags.StringVar(&mix, "mix", "status,encrypt,decrypt", "methods, in turn")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -179,10 +184,25 @@ func run(o *options) (*report, error) {
 	r := &runner{options: o, client: client, samples: prepared, plaintext: random(32)}
 	r.calls(ctx, make([]outcome, o.warmUp))
 
-	outcomes := make([]outcome, o.count)
 	started := time.Now()
-	r.calls(ctx, outcomes)
+	var outcomes []outcome
+	if o.untilEnd {
+		outcomes = r.callsUntil(ctx, endOfInput())
+	} else {
+		outcomes = make([]outcome, o.count)
+		r.calls(ctx, outcomes)
+	}
 	return r.report(outcomes, time.Since(started)), nil
+}
+
+// True once there is nothing more to read.
+func endOfInput() *atomic.Bool {
+	over := &atomic.Bool{}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		over.Store(true)
+	}()
+	return over
 }
 
 func prepare(ctx context.Context, client service.Service) ([]sample, error) {
@@ -225,7 +245,31 @@ func (r *runner) calls(ctx context.Context, outcomes []outcome) {
 	workers.Wait()
 }
 
+// The same until it is over; each goroutine keeps its own outcomes.
+func (r *runner) callsUntil(ctx context.Context, over *atomic.Bool) []outcome {
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	each := make([][]outcome, r.concurrency)
+	for worker := range each {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for !over.Load() {
+				each[worker] = append(each[worker], r.call(ctx, int(next.Add(1))-1))
+			}
+		}()
+	}
+	workers.Wait()
+	return slices.Concat(each...)
+}
+
 func (r *runner) call(ctx context.Context, i int) outcome {
+	method := r.method(i)
+	took, err := r.try(ctx, i, method)
+	return outcome{method, took, err}
+}
+
+func (r *runner) try(ctx context.Context, i, method int) (time.Duration, error) {
 	if r.distinct {
 		// Steps that the wire shows: from 0.1 s up, grpc-timeout counts microseconds.
 		steps := int(r.timeout / (3 * 20 * time.Microsecond))
@@ -236,21 +280,21 @@ func (r *runner) call(ctx context.Context, i int) outcome {
 	}
 	uid := fmt.Sprintf("call-%d", i)
 	started := time.Now()
-	switch methods[r.method(i)] {
+	switch methods[method] {
 	case "status":
 		answer, err := r.client.Status(ctx)
 		took := time.Since(started)
 		if err == nil && answer.Healthz != "ok" {
 			err = fmt.Errorf("healthz is %q", answer.Healthz)
 		}
-		return outcome{took, err}
+		return took, err
 	case "encrypt":
 		answer, err := r.client.Encrypt(ctx, uid, r.plaintext)
 		took := time.Since(started)
 		if err == nil && (len(answer.Ciphertext) == 0 || answer.KeyID == "") {
 			err = fmt.Errorf("nothing encrypted")
 		}
-		return outcome{took, err}
+		return took, err
 	default:
 		s := r.samples[i%len(r.samples)]
 		plaintext, err := r.client.Decrypt(ctx, uid, &service.DecryptRequest{
@@ -262,7 +306,7 @@ func (r *runner) call(ctx context.Context, i int) outcome {
 		if err == nil && !bytes.Equal(plaintext, s.plaintext) {
 			err = fmt.Errorf("not the plaintext that was encrypted")
 		}
-		return outcome{took, err}
+		return took, err
 	}
 }
 
@@ -287,9 +331,9 @@ func (r *runner) report(outcomes []outcome, wall time.Duration) *report {
 			result.Annotations += len(value)
 		}
 	}
-	for i, o := range outcomes {
+	for _, o := range outcomes {
 		if o.err == nil {
-			took[r.method(i)] = append(took[r.method(i)], o.took)
+			took[o.method] = append(took[o.method], o.took)
 			result.Succeeded++
 			continue
 		}
@@ -298,7 +342,7 @@ func (r *runner) report(outcomes []outcome, wall time.Duration) *report {
 		code := status.Code(o.err).String()
 		seen := result.Errors[code]
 		if seen.Count++; seen.Count == 1 {
-			seen.First = methods[r.method(i)] + ": " + o.err.Error()
+			seen.First = methods[o.method] + ": " + o.err.Error()
 		}
 		result.Errors[code] = seen
 	}
