@@ -58,6 +58,16 @@ impl Shown {
     fn providers(&self) -> Vec<Arc<Provider>> {
         self.hosted.iter().map(|hosted| hosted.provider()).collect()
     }
+
+    /// What `check` says of each provider.
+    fn checked(&self, check: fn(&Provider) -> Result<(), String>) -> impl Iterator<Item = Checked> {
+        self.hosted.iter().map(move |hosted| (hosted.name().to_string(), check(&hosted.provider())))
+    }
+
+    fn not_started(&self) -> impl Iterator<Item = Checked> {
+        let failed = self.configuration.iter().flat_map(|held| &held.not_started);
+        failed.map(|(name, why)| (name.clone(), Err(format!("is not started: {why}"))))
+    }
 }
 
 /// What the admin socket shows.
@@ -110,8 +120,8 @@ impl Admin {
         });
         let shown = self.shown.load_full();
         match request.uri().path() {
-            "/livez" => checks(&shown.providers(), verbose, alive),
-            "/readyz" => checks(&shown.providers(), verbose, writes),
+            "/livez" => checks(shown.checked(alive), verbose),
+            "/readyz" => checks(shown.checked(writes).chain(shown.not_started()), verbose),
             "/metrics" => match metrics::text(shown) {
                 Ok(metrics) => of_type(StatusCode::OK, metrics::CONTENT_TYPE, metrics),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
@@ -124,6 +134,9 @@ impl Admin {
         }
     }
 }
+
+/// A provider, and what is wrong with it.
+type Checked = (String, Result<(), String>);
 
 /// Asks no key service: whether the tasks of the process go on.
 fn alive(provider: &Provider) -> Result<(), String> {
@@ -142,26 +155,23 @@ fn writes(provider: &Provider) -> Result<(), String> {
 }
 
 /// As kube-apiserver's own checks look: one line each if asked for or if one is bad.
-fn checks(
-    providers: &[Arc<Provider>],
-    verbose: bool,
-    check: fn(&Provider) -> Result<(), String>,
-) -> Response<Full<Bytes>> {
+fn checks(providers: impl Iterator<Item = Checked>, verbose: bool) -> Response<Full<Bytes>> {
     let mut lines = String::new();
-    let mut bad = 0;
-    for provider in providers {
-        match check(provider) {
-            Ok(()) => lines += &format!("[+] provider {}: ok\n", provider.name()),
+    let (mut all, mut bad) = (0, 0);
+    for (name, checked) in providers {
+        all += 1;
+        match checked {
+            Ok(()) => lines += &format!("[+] provider {name}: ok\n"),
             Err(why) => {
                 bad += 1;
-                lines += &format!("[-] provider {}: {why}\n", provider.name());
+                lines += &format!("[-] provider {name}: {why}\n");
             }
         }
     }
     match (bad, verbose) {
         (0, false) => text(StatusCode::OK, "ok\n".into()),
         (0, true) => text(StatusCode::OK, lines + "ok\n"),
-        _ => text(StatusCode::SERVICE_UNAVAILABLE, format!("{lines}{bad} of {} not ok\n", providers.len())),
+        _ => text(StatusCode::SERVICE_UNAVAILABLE, format!("{lines}{bad} of {all} not ok\n")),
     }
 }
 

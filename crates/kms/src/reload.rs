@@ -13,6 +13,7 @@ pub mod changes;
 pub mod rules;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use casemate_daemon::confine::Folders;
@@ -131,13 +132,23 @@ pub struct Configured {
     pub refusals: u64,
     /// Why what the file says now does not hold, and since when (seconds since 1970).
     pub refused: Option<(String, u64)>,
+    /// Providers of it that could not be started, and why; each is tried again and again.
+    pub not_started: BTreeMap<String, String>,
 }
 
 impl Configured {
     /// What a process was started with.
     pub fn at_start(source: &Source, now: u64) -> Self {
         let (path, sha256) = (source.path().to_owned(), digest(source));
-        Self { path, sha256, since: now, reloads: 0, refusals: 0, refused: None }
+        Self {
+            path,
+            sha256,
+            since: now,
+            reloads: 0,
+            refusals: 0,
+            refused: None,
+            not_started: BTreeMap::new(),
+        }
     }
 
     /// After `source` was taken over.

@@ -72,6 +72,7 @@ pub(super) async fn status(socket: &Socket, timeout: Duration, output: &Output) 
     // What people read is written from the fields that are known; a program may know more.
     let known: Result<Document, _> = serde_json::from_value(json.clone());
     let writes = |provider: &Value| provider["writing"] == Value::Bool(true);
+    let not_started = json["configuration"]["not_started"].as_array().is_some_and(|names| !names.is_empty());
     let providers = json["providers"].as_array().filter(|providers| !providers.is_empty());
     let Some(all_write) = providers.map(|providers| providers.iter().all(writes)) else {
         return Err(AdminError::Other { socket: socket.clone(), reason: "no providers".into() }.into());
@@ -82,7 +83,7 @@ pub(super) async fn status(socket: &Socket, timeout: Duration, output: &Output) 
         Err(error) => return Err(foreign(error).into()),
     };
     output.answer(&json, rows)?;
-    Ok(if all_write { Exit::Yes } else { Exit::No })
+    Ok(if all_write && !not_started { Exit::Yes } else { Exit::No })
 }
 
 async fn fetch(stream: TokioIo<tokio::net::UnixStream>) -> Result<(StatusCode, Bytes), String> {
@@ -115,6 +116,9 @@ fn rows(document: &Document) -> Vec<Row> {
 
 fn configuration(held: &ConfigurationStatus) -> Vec<Row> {
     let mut rows = vec![row("configuration", format!("{}, since {}", held.path, held.since))];
+    for absent in &held.not_started {
+        rows.push(row("  not started", format!("{}: {}", absent.name, absent.why)));
+    }
     if let Some(why) = &held.refused {
         let since = held.refused_since.as_deref().unwrap_or("-");
         rows.push(row("  not taken over", format!("since {since}: {why}")));

@@ -119,6 +119,14 @@ pub const METRICS: &[Metric] = &[
         source: Source::Configuration(|held| one(Value::Whole(held.refused.is_some().into()))),
     },
     Metric {
+        name: "casemate_kms_not_started",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "Providers that could not be started; the others serve without them",
+        source: Source::Configuration(|held| one(Value::Whole(held.not_started.len() as u64))),
+    },
+    Metric {
         name: "casemate_kms_config_since_timestamp",
         kind: Kind::Gauge,
         in_seconds: true,

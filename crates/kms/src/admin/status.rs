@@ -45,6 +45,18 @@ pub struct ConfigurationStatus {
     pub refused: Option<String>,
     /// Since when.
     pub refused_since: Option<String>,
+    /// Providers that could not be started; the others serve without them.
+    #[serde(default)]
+    pub not_started: Vec<NotStarted>,
+}
+
+/// A provider that could not be started. It is tried again every ten seconds.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct NotStarted {
+    /// Its configured name.
+    pub name: String,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 /// The audit log, of all providers together.
@@ -339,6 +351,11 @@ impl ConfigurationStatus {
             reloads: held.reloads,
             refused: held.refused.as_ref().map(|(why, _)| why.clone()),
             refused_since: held.refused.as_ref().map(|(_, since)| time(*since)),
+            not_started: held
+                .not_started
+                .iter()
+                .map(|(name, why)| NotStarted { name: name.clone(), why: why.clone() })
+                .collect(),
         }
     }
 }

@@ -11,7 +11,7 @@ use casemate_daemon::notify;
 use casemate_keys::{Epoch, KeyId};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, interval, timeout};
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,8 @@ pub(super) struct House {
     pub(super) admin: Option<Door>,
     pub(super) audit: Option<Audit>,
     pub(super) refused: Option<Refused>,
+    /// When it was last tried to start what could not be started.
+    pub(super) rest_tried: Instant,
     shown: Arc<ArcSwap<Shown>>,
     tasks: JoinSet<Result<(), ServeError>>,
     stop: CancellationToken,
@@ -94,8 +96,20 @@ impl House {
             None => None,
         };
         let mut foundations = Vec::new();
+        let mut failed = Vec::new();
         for provider in &config.providers {
-            foundations.push(Foundation::lay(&config, provider, &mut passed, accept_reuse.clone()).await?);
+            let before = passed.len();
+            match Foundation::lay(&config, provider, &mut passed, accept_reuse.clone()).await {
+                Ok(foundation) => foundations.push(foundation),
+                // Another process serves it, or a service manager's socket is lost: both are for a new start.
+                Err(error) if error.is_in_use() || passed.len() < before => return Err(error.into()),
+                Err(error) => failed.push((provider.name.to_string(), error)),
+            }
+        }
+        if foundations.is_empty()
+            && let Some((_, error)) = failed.pop()
+        {
+            return Err(error.into());
         }
         passed.close_rest();
         // After the state directories, of which one process at a time has the lock.
@@ -112,6 +126,7 @@ impl House {
             admin: None,
             audit,
             refused: None,
+            rest_tried: Instant::now(),
             shown: Arc::default(),
             tasks: JoinSet::new(),
             stop,
@@ -129,8 +144,43 @@ impl House {
             });
             house.rooms.push(room);
         }
+        for (name, error) in failed {
+            house.note_not_started(name, &error);
+        }
         house.show();
         Ok(house)
+    }
+
+    /// Tries once more to start what could not be started: the others did not wait for it.
+    pub(super) async fn start_the_rest(&mut self) {
+        if self.configured.not_started.is_empty() {
+            return;
+        }
+        let mut none = PassedSockets::default();
+        for at in 0..self.config.providers.len() {
+            let provider = &self.config.providers[at];
+            let name = provider.name.to_string();
+            if !self.configured.not_started.contains_key(&name) {
+                continue;
+            }
+            match Foundation::lay(&self.config, provider, &mut none, None).await {
+                Ok(foundation) => {
+                    let room = self.open_room(foundation, || {});
+                    self.rooms.insert(at.min(self.rooms.len()), room);
+                    self.configured.not_started.remove(&name);
+                }
+                Err(error) => self.note_not_started(name, &error),
+            }
+        }
+        self.show();
+    }
+
+    fn note_not_started(&mut self, name: String, error: &FoundationError) {
+        let why = error.to_string();
+        if self.configured.not_started.get(&name) != Some(&why) {
+            tracing::error!(provider = name, "it can't be started, the others serve without it: {why}");
+            self.configured.not_started.insert(name, why);
+        }
     }
 
     /// Waits for a task that ends; `None` when all have.
@@ -306,6 +356,12 @@ pub(super) enum FoundationError {
     Socket(#[from] SocketError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl FoundationError {
+    fn is_in_use(&self) -> bool {
+        matches!(self, Self::Socket(SocketError::InUse { .. }) | Self::Store(StoreError::InUse { .. }))
+    }
 }
 
 impl From<FoundationError> for ServeError {

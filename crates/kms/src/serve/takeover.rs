@@ -62,6 +62,10 @@ impl House {
                 self.show();
             }
             self.refused = None;
+            if asked || self.rest_tried.elapsed() >= TRY_AGAIN_EVERY {
+                self.rest_tried = Instant::now();
+                self.start_the_rest().await;
+            }
             return;
         }
         let same = |refused: &&Refused| refused.text.as_ref() == source.as_ref().ok();
@@ -114,6 +118,13 @@ impl House {
         self.open_gates(&config)?;
         self.carry_out(plan, &config);
         self.configured = self.configured.replaced_by(&source, unix_seconds());
+        let is_missing = |name: &str| {
+            self.room(name).is_none()
+                && config.providers.iter().any(|provider| provider.name.as_str() == name)
+        };
+        let missing =
+            self.configured.not_started.clone().into_iter().filter(|(name, _)| is_missing(name)).collect();
+        self.configured.not_started = missing;
         self.named.store(Arc::new(Named::by(&config, source.path())));
         (self.source, self.config) = (source, config);
         self.show();
@@ -138,9 +149,12 @@ impl House {
         for provider in &config.providers {
             let name = provider.name.to_string();
             let Some(room) = self.room(&name) else {
-                let foundation =
-                    Foundation::lay(config, provider, &mut PassedSockets::default(), None).await?;
-                rooms.push(Change::New(Box::new(foundation)));
+                match Foundation::lay(config, provider, &mut PassedSockets::default(), None).await {
+                    Ok(foundation) => rooms.push(Change::New(Box::new(foundation))),
+                    // What could not be started before holds up no other.
+                    Err(_) if self.configured.not_started.contains_key(&name) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 continue;
             };
             let door = if room.door.endpoint == *provider.endpoint {

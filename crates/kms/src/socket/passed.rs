@@ -41,6 +41,16 @@ impl PassedSockets {
         Self(sockets)
     }
 
+    /// How many are not taken yet.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The one that is called `name` or is bound at `endpoint`, if there is one.
     pub fn take(&mut self, name: &str, endpoint: &Endpoint) -> Option<UnixListener> {
         let found = self.0.iter().position(|passed| passed.name == name).or_else(|| {

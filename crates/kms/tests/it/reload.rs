@@ -504,3 +504,39 @@ fn a_dry_run_says_what_would_change_and_whether_it_would() {
     let (code, said) = check(text.trim_end());
     assert!(code == Some(1) && said.contains("the last line has no end"), "{said}");
 }
+
+#[tokio::test]
+async fn a_provider_that_can_not_be_started_holds_up_no_other_and_is_tried_again() {
+    let host = Host::new();
+    let id = key_file(&host.folder().join("second.key"));
+    let more = format!(
+        "  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\n\
+         admin: {{endpoint: unix://{}}}\n",
+        host.folder().join("second.sock").display(),
+        host.folder().join("second.key").display(),
+        host.folder().join("admin.sock").display(),
+    );
+    let text = fs::read_to_string(host.config()).unwrap() + &more;
+    fs::write(host.config(), &text).unwrap();
+    // A file where its folder should be.
+    fs::create_dir(host.state()).unwrap();
+    fs::write(host.state().join("second"), "").unwrap();
+    let mut daemon = host.serve();
+    daemon.healthy().await;
+    let plugin = Plugin { host, daemon, text };
+    let not_started = plugin.held().await.not_started;
+    assert_eq!((not_started.len(), &*not_started[0].name), (1, "second"));
+    let (code, body) = get(&plugin.path("admin.sock"), "/readyz").await;
+    assert!(code == 503 && body.contains("[-] provider second: is not started: "), "{body}");
+    assert!(body.contains("[+] provider casemate: ok"), "{body}");
+
+    // A change for another one is taken over meanwhile.
+    plugin.change(&plugin.text.replacen("    rootKeys:", "    maxConnections: 9\n    rootKeys:", 1)).await;
+    assert_eq!(plugin.held().await.not_started.len(), 1);
+    fs::remove_file(plugin.path("state/second")).unwrap();
+    until("it is started", async || plugin.held().await.not_started.is_empty()).await;
+    let mut client = connect(&plugin.path("second.sock")).await.unwrap();
+    until("it writes", async || client.status(StatusRequest {}).await.is_ok()).await;
+    assert_eq!(get(&plugin.path("admin.sock"), "/readyz").await.0, 200);
+    plugin.end();
+}
