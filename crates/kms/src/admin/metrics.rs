@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use casemate_keys::secret_memory;
 use prometheus_client::collector::Collector;
 pub use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text};
@@ -67,6 +68,19 @@ pub const METRICS: &[Metric] = &[
         labels: &["version"],
         help: "Version of the program",
         source: Source::Process(|| vec![(vec![env!("CARGO_PKG_VERSION").into()], Value::Labels)]),
+    },
+    Metric {
+        name: "casemate_kms_local_keks",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &["memory"],
+        help: "Local KEKs that stand in memory of this kind: secret and locked are neither swapped nor dumped, ordinary may be",
+        source: Source::Process(|| {
+            let held = secret_memory::usage();
+            [("secret", held.secret), ("locked", held.locked), ("ordinary", held.ordinary)]
+                .map(|(memory, keys)| (vec![memory.into()], Value::Whole(keys as u64)))
+                .into()
+        }),
     },
     Metric {
         name: "casemate_kms_audit_head",
