@@ -38,6 +38,17 @@ struct Plan {
     audit: Log,
 }
 
+impl Plan {
+    /// Whatever is killed from now on: what wrote before does not come back.
+    async fn note(&mut self) {
+        for change in &mut self.rooms {
+            if let Change::Kept { successor: Some(successor), .. } = change {
+                successor.note().await;
+            }
+        }
+    }
+}
+
 /// What becomes of the audit log.
 enum Log {
     AsItIs,
@@ -114,7 +125,8 @@ impl House {
         }
         make_room(connections(&config))?;
         let (before, after) = (self.source.fields(), source.fields());
-        let plan = self.plan(&config, &before, &after).await?;
+        let mut plan = self.plan(&config, &before, &after).await?;
+        plan.note().await;
         self.open_gates(&config)?;
         self.carry_out(plan, &config);
         self.configured = self.configured.replaced_by(&source, unix_seconds());

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
 use casemate_kms::admin::status::{ConfigurationStatus, Document};
@@ -93,6 +94,11 @@ impl Plugin {
     async fn refused(&self, text: &str) -> String {
         self.deliver(text).await;
         self.refusal().await
+    }
+
+    /// The key ids in the provider's ledger.
+    fn ledger(&self) -> String {
+        fs::read_to_string(self.path("state/casemate/ledger")).unwrap_or_default()
     }
 
     fn with(&self, from: &str, to: &str) -> String {
@@ -408,6 +414,27 @@ async fn what_this_process_gave_up_needs_a_restart() {
         until("it is as it was", async || plugin.held().await.refused.is_none()).await;
         let why = plugin.refused(&plugin.with(from, to)).await;
         assert!(why.contains("needs a restart"), "{why}");
+    }
+    plugin.end();
+}
+
+/// Killed at any moment after somebody was told a key id, it does not go back to the one before.
+#[tokio::test]
+async fn a_key_id_is_in_the_ledger_when_it_is_told() {
+    let plugin = Plugin::start().await;
+    let mut client = plugin.client().await;
+    let mut told = client.status(StatusRequest {}).await.unwrap().into_inner().key_id;
+    for epoch in 1..=20 {
+        let before = told.clone();
+        plugin.deliver(&plugin.with("    rootKeys:", &format!("    epoch: {epoch}\n    rootKeys:"))).await;
+        // At once, without a breath between.
+        let is_told = async {
+            while told == before {
+                told = client.status(StatusRequest {}).await.unwrap().into_inner().key_id;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), is_told).await.unwrap();
+        assert!(plugin.ledger().contains(&told), "{told} is not in the ledger");
     }
     plugin.end();
 }

@@ -305,3 +305,20 @@ async fn successors_that_never_begin_leave_nothing_in_memory() {
     }
     assert_eq!(running.provider.opened_counts().held, held);
 }
+
+/// Whatever is killed after the first answer: what wrote before does not come back.
+#[tokio::test(start_paused = true)]
+async fn the_ledger_has_a_key_id_before_it_is_told() {
+    let (a, b) = (double("a"), double("b"));
+    let running = Running::start(settings(&[&a])).await;
+    let (before, files) = (writes(&running.provider), running.files());
+    let mut ready = running.prepare(reading(&[&b], &[&a])).await.unwrap();
+    let key_id = writes(ready.provider()).unwrap();
+    ready.note().await;
+    let ledger = &running.files()[&running.folder.path().join("test/ledger")];
+    assert!(String::from_utf8_lossy(ledger).contains(&key_id));
+    assert_eq!(writes(&running.provider), before);
+    // It may still not get its turn.
+    drop(ready);
+    until("all is what it was", async || running.files() == files).await;
+}

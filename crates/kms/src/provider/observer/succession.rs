@@ -31,8 +31,12 @@ pub(super) struct Request {
 #[derive(Debug)]
 pub struct Ready {
     provider: Arc<Provider>,
+    /// Until it is noted.
+    note: Option<oneshot::Sender<Noted>>,
     begin: oneshot::Sender<()>,
 }
+
+type Noted = oneshot::Sender<()>;
 
 /// Why there is no successor; the provider goes on as it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +79,17 @@ impl Ready {
         &self.provider
     }
 
+    /// Notes in the ledger what it will write under: before anybody is told, so that what wrote before does not come back
+    /// whenever the process is killed. A ledger that can't be saved stops no change, as it stops no rotation.
+    pub async fn note(&mut self) {
+        let Some(note) = self.note.take() else { return };
+        let (noted, done) = oneshot::channel();
+        // An observer that is gone has ended with the process.
+        if note.send(noted).is_ok() {
+            let _ = done.await;
+        }
+    }
+
     /// It is what answers next; its observer goes on with it.
     pub fn begin(self) {
         // Only now: one that is tried again and again would push out what is read.
@@ -93,14 +108,13 @@ impl Observer {
         let _turn = self.provider.renewal.clone().lock_owned().await;
         let mut next = self.successor(request.settings, request.recipients);
         let ready = self.rehearse(&mut next).await;
-        let (begin, wanted) = oneshot::channel();
-        let answer = ready.map(|()| Ready { provider: next.provider.clone(), begin });
+        let ((note, noting), (begin, wanted)) = (oneshot::channel::<Noted>(), oneshot::channel());
+        let answer = ready.map(|()| Ready { provider: next.provider.clone(), note: Some(note), begin });
         let is_ready = answer.is_ok();
-        if request.answer.send(answer).is_ok() && is_ready && wanted.await.is_ok() {
-            next.take_over().await;
+        if request.answer.send(answer).is_ok() && is_ready && next.has_its_turn(noting, wanted).await {
             *self = next;
         } else {
-            self.keep_record_of(&next).await;
+            self.undo(&next).await;
         }
     }
 
@@ -186,16 +200,40 @@ impl Observer {
         }
     }
 
-    async fn take_over(&mut self) {
+    /// Says whether it took over.
+    async fn has_its_turn(
+        &mut self,
+        noting: oneshot::Receiver<Noted>,
+        wanted: oneshot::Receiver<()>,
+    ) -> bool {
+        if let Ok(noted) = noting.await {
+            self.note_activated().await;
+            let _ = noted.send(());
+        }
+        if wanted.await.is_err() {
+            return false;
+        }
+        self.note_activated().await;
         self.rehearsing = false;
         self.provider.opened.retain_readable_by(&self.provider.settings.read_policy);
+        self.publish();
+        true
+    }
+
+    async fn note_activated(&mut self) {
         if let Some((key_id, before)) = self.activated.take() {
             self.note_activation(&key_id, before.as_ref()).await;
         }
-        self.publish();
     }
 
-    /// What `next` has kept for a restart is not what writes.
+    /// What `next` has left for a restart is not what writes.
+    async fn undo(&mut self, next: &Self) {
+        if next.machine.ledger() != self.machine.ledger() {
+            self.save_ledger().await;
+        }
+        self.keep_record_of(next).await;
+    }
+
     async fn keep_record_of(&self, next: &Self) {
         let (Some(ours), Some(theirs)) = (&self.writing, &next.writing) else { return };
         if Arc::ptr_eq(ours, theirs) {
