@@ -152,7 +152,7 @@ pub struct ProviderConfig {
 }
 
 /// A root key to write with. All its versions are read.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteKeyConfig {
     /// For logs and errors.
@@ -167,7 +167,7 @@ pub struct WriteKeyConfig {
 }
 
 /// A root key to read with.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadKeyConfig {
     /// For logs and errors.
@@ -196,7 +196,7 @@ pub struct RemovedFileConfig {
 }
 
 /// A recovery recipient.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RecoveryRecipientConfig {
     /// For people: best the place where its identity is kept.
@@ -207,7 +207,7 @@ pub struct RecoveryRecipientConfig {
 }
 
 /// A key file (`casemate key new`).
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FileConfig {
     /// Where it is delivered to. Absolute.
@@ -218,7 +218,7 @@ pub struct FileConfig {
 }
 
 /// Another cluster whose data is read.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AlsoAccept {
     /// Its name.
@@ -293,6 +293,36 @@ impl ProviderConfig {
             peers: self.allowed_peers.as_ref().map(PeersConfig::allowed),
             max_connections: self.max_connections.0,
         }
+    }
+
+    /// Whether both are the same, whoever comes in and where.
+    pub fn is_same_behind_the_door(&self, other: &Self) -> bool {
+        // All fields are named, so that none that is new is forgotten here.
+        let Self {
+            name,
+            endpoint: _,
+            socket_mode: _,
+            socket_owner: _,
+            socket_group: _,
+            allowed_peers: _,
+            max_connections: _,
+            epoch,
+            root_keys,
+            read_keys,
+            // What is not there reads nothing, whether it is said or not.
+            removed_read_keys: _,
+            recovery_recipients,
+            also_accept,
+        } = self;
+        (name, epoch, root_keys, read_keys, recovery_recipients, also_accept)
+            == (
+                &other.name,
+                &other.epoch,
+                &other.root_keys,
+                &other.read_keys,
+                &other.recovery_recipients,
+                &other.also_accept,
+            )
     }
 
     /// What people call its root keys: those that write, then those that only read.

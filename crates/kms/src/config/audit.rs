@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{AbsolutePath, Parsed};
 
 /// The audit log: one line a call, each chained to the one before; see [its reference](audit.md).
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuditConfig {
     /// The file, in a folder that is there. Rotated ones stand beside it, with `.1` (the newest), `.2` and so on.
@@ -30,7 +30,7 @@ pub struct AuditConfig {
 }
 
 /// A key for checkpoints.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CheckpointKeyConfig {
     /// A file with 64 digits of lower-case hex (`openssl rand -hex 32`), readable by its owner alone.

@@ -29,6 +29,15 @@ impl<T> Parsed<T> {
     }
 }
 
+/// Wherever they stand.
+impl<T: PartialEq> PartialEq for Parsed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T: Eq> Eq for Parsed<T> {}
+
 impl<T> Deref for Parsed<T> {
     type Target = T;
 

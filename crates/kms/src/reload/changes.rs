@@ -31,12 +31,12 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, lines: &mu
         }
         (Some(Value::Array(ours)), Some(Value::Array(theirs))) if are_named(ours) && are_named(theirs) => {
             let mut names: Vec<_> = ours.iter().chain(theirs).filter_map(name).collect();
-            names.sort_unstable();
+            names.sort();
             names.dedup();
             let before = lines.len();
             for wanted in names {
                 let path = format!("{path}[{wanted}]");
-                compare(&path, item(ours, wanted), item(theirs, wanted), lines);
+                compare(&path, item(ours, &wanted), item(theirs, &wanted), lines);
             }
             if lines.len() == before {
                 lines.push(format!("{path}: in another order"));
@@ -47,15 +47,19 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, lines: &mu
 }
 
 fn item<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
-    items.iter().find(|item| name(item) == Some(wanted))
+    items.iter().find(|item| name(item).as_deref() == Some(wanted))
 }
 
 fn are_named(items: &[Value]) -> bool {
     items.iter().all(|item| name(item).is_some())
 }
 
-fn name(item: &Value) -> Option<&str> {
-    NAMES.iter().find_map(|field| item.get(field)?.as_str())
+/// `name: 7` is a name too.
+fn name(item: &Value) -> Option<String> {
+    match NAMES.iter().find_map(|field| item.get(field))? {
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
 }
 
 fn shown(value: Option<&Value>) -> String {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::house::{Foundation, FoundationError, House, Room, connections, listen, listen_admin, settings};
@@ -21,9 +20,6 @@ use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room};
 const TRY_AGAIN_EVERY: Duration = Duration::from_secs(10);
 /// How long an audit log is kept open for calls that began with it.
 const LAST_RECORDS: Duration = Duration::from_secs(5);
-/// Fields that say who comes in and where; a provider goes on as it is whatever they say.
-const OF_THE_DOOR: [&str; 6] =
-    ["endpoint", "socketMode", "socketOwner", "socketGroup", "allowedPeers", "maxConnections"];
 
 /// A text that was refused, and when.
 pub(super) struct Refused {
@@ -124,8 +120,7 @@ impl House {
             covers(kept, &config.folders(source.path()))?;
         }
         make_room(connections(&config))?;
-        let (before, after) = (self.source.fields(), source.fields());
-        let mut plan = self.plan(&config, &before, &after).await?;
+        let mut plan = self.plan(&config).await?;
         plan.note().await;
         self.open_gates(&config)?;
         self.carry_out(plan, &config);
@@ -138,12 +133,13 @@ impl House {
             self.configured.not_started.clone().into_iter().filter(|(name, _)| is_missing(name)).collect();
         self.configured.not_started = missing;
         self.named.store(Arc::new(Named::by(&config, source.path())));
+        let lines = changes(&self.source.fields(), &source.fields());
         (self.source, self.config) = (source, config);
         self.show();
-        Ok(changes(&before, &after))
+        Ok(lines)
     }
 
-    async fn plan(&self, config: &Config, before: &Value, after: &Value) -> Result<Plan, ReloadError> {
+    async fn plan(&self, config: &Config) -> Result<Plan, ReloadError> {
         let admin = match &config.admin {
             Some(admin) if self.admin.as_ref().is_none_or(|door| door.endpoint != *admin.endpoint) => {
                 Some(listen_admin(admin).await?)
@@ -151,7 +147,7 @@ impl House {
             _ => None,
         };
         let audit = match (&self.audit, &self.config.audit, &config.audit) {
-            _ if before.get("audit") == after.get("audit") => Log::AsItIs,
+            (_, held, new) if held == new => Log::AsItIs,
             (Some(log), Some(held), Some(new)) if held.path.0 == new.path.0 => {
                 Log::Changed(log.prepare(new)?)
             }
@@ -175,7 +171,8 @@ impl House {
                 let none = &mut PassedSockets::default();
                 Some(Box::new(listen(none, &name, &provider.endpoint, provider.admission()).await?))
             };
-            let successor = if behind_the_door(before, &name) == behind_the_door(after, &name) {
+            let mut held = self.config.providers.iter();
+            let successor = if held.any(|held| held.is_same_behind_the_door(provider)) {
                 None
             } else {
                 Some(self.successor(room, config, provider).await?)
@@ -296,13 +293,4 @@ impl From<FoundationError> for ReloadError {
             FoundationError::Store(error) => Self::Store(error),
         }
     }
-}
-
-/// What a provider is by the fields of a configuration, whoever comes in and where.
-fn behind_the_door(fields: &Value, name: &str) -> Option<Value> {
-    let providers = fields.get("providers")?.as_array()?;
-    let mut provider = providers.iter().find(|provider| provider["name"] == name)?.clone();
-    let fields = provider.as_object_mut()?;
-    fields.retain(|field, _| !OF_THE_DOOR.contains(&field.as_str()));
-    Some(provider)
 }

@@ -439,6 +439,23 @@ async fn a_key_id_is_in_the_ledger_when_it_is_told() {
     plugin.end();
 }
 
+/// YAML calls it a number.
+#[tokio::test]
+async fn a_provider_whose_name_is_a_number_changes_too() {
+    let host = Host::new();
+    let text = fs::read_to_string(host.config()).unwrap().replace("name: casemate", "name: 7")
+        + &format!("admin: {{endpoint: unix://{}}}\n", host.folder().join("admin.sock").display());
+    fs::write(host.config(), &text).unwrap();
+    let mut daemon = host.serve();
+    daemon.healthy().await;
+    let plugin = Plugin { host, daemon, text };
+    let writes = async || plugin.status().await.providers.remove(0).next_write.unwrap().key_id;
+    let before = writes().await;
+    plugin.change(&plugin.with("    rootKeys:", "    epoch: 1\n    rootKeys:")).await;
+    assert_ne!(writes().await, before);
+    assert!(plugin.end().contains("changed: providers[7].epoch: - -> 1"));
+}
+
 /// As the kubelet does with a ConfigMap.
 #[tokio::test]
 async fn a_link_that_is_turned_is_seen() {
