@@ -4,7 +4,7 @@
 
 use casemate_keyservice::file::FileKeyId;
 
-use crate::config::{Config, ProviderConfig};
+use crate::config::{Config, Endpoint, ProviderConfig};
 
 /// A configuration that is sound and is not taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,6 +55,19 @@ pub enum NotTakenOver {
         /// Until when it holds.
         until: String,
     },
+    /// A socket that is to be open before the one in its place is closed.
+    #[error(
+        "{who}: endpoint {endpoint} is that of {holder} until now; move {holder} away first, and {who} there in a second \
+         change, or restart"
+    )]
+    EndpointTaken {
+        /// Whose it is to be.
+        who: String,
+        /// Which one.
+        endpoint: String,
+        /// Whose it is.
+        holder: String,
+    },
 }
 
 /// Whether `after` may take the place of `before` in a running process, at `now` (seconds since 1970).
@@ -71,7 +84,19 @@ pub fn may_take_over(before: &Config, after: &Config, now: u64) -> Result<(), No
             None => return Err(NotTakenOver::ProviderMissing { name: provider.name.to_string() }),
         }
     }
+    for (who, endpoint) in doors(after) {
+        if let Some((holder, _)) = doors(before).find(|(holder, held)| *held == endpoint && *holder != who) {
+            return Err(NotTakenOver::EndpointTaken { who, endpoint: endpoint.to_string(), holder });
+        }
+    }
     Ok(())
+}
+
+/// Who listens where.
+fn doors(config: &Config) -> impl Iterator<Item = (String, &Endpoint)> {
+    let providers = config.providers.iter();
+    let providers = providers.map(|one| (format!("provider {}", one.name), &*one.endpoint));
+    providers.chain(config.admin.iter().map(|admin| ("the admin socket".to_owned(), &*admin.endpoint)))
 }
 
 fn unchanged(field: &'static str, before: impl ToString, after: impl ToString) -> Result<(), NotTakenOver> {

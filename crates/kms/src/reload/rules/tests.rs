@@ -57,6 +57,51 @@ fn a_provider_may_go_only_if_it_is_said() {
     assert_eq!(may_take_over(&two, &said, NOW), Ok(()));
 }
 
+/// The new socket is open before the old one goes.
+#[test]
+fn an_endpoint_of_another_one_is_free_only_when_that_one_has_gone() {
+    let doors = |admin: &str, main: &str, second: &str, top: &str| {
+        let provider = |name: &str, endpoint: &str, id: &str| match endpoint {
+            "" => String::new(),
+            _ => format!(
+                "- name: {name}\n  endpoint: unix:///run/c/{endpoint}\n  rootKeys:\n  - name: a\n    file: {{path: /k, id: \
+                 {id}}}\n"
+            ),
+        };
+        let text = format!(
+            "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\nclusterId: prod\n{top}admin: {{endpoint: \
+             unix:///run/c/{admin}}}\nproviders:\n{}{}",
+            provider("main", main, A),
+            provider("second", second, B)
+        );
+        Config::parse(&text, Path::new("c.yaml")).unwrap()
+    };
+    let before = doors("x", "m", "s", "");
+    for (after, said) in [
+        (
+            doors("x", "s", "m", ""),
+            "provider main: endpoint unix:///run/c/s is that of provider second until now",
+        ),
+        (
+            doors("y", "m", "x", ""),
+            "provider second: endpoint unix:///run/c/x is that of the admin socket until now",
+        ),
+        (
+            doors("m", "n", "s", ""),
+            "the admin socket: endpoint unix:///run/c/m is that of provider main until now",
+        ),
+        (
+            doors("x", "s", "", "removedProviders: [second]\n"),
+            "provider main: endpoint unix:///run/c/s is that of",
+        ),
+    ] {
+        let why = refused(&before, &after);
+        assert!(why.starts_with(said) && why.ends_with("or restart"), "{why}");
+    }
+    assert_eq!(may_take_over(&before, &doors("x", "n", "s", ""), NOW), Ok(()));
+    assert_eq!(may_take_over(&before, &before, NOW), Ok(()));
+}
+
 #[test]
 fn another_cluster_is_read_until_its_date() {
     let until = |date: &str| of_prod(A, &format!("  alsoAccept:\n  - {{clusterId: old, until: {date}}}"));
