@@ -158,7 +158,10 @@ impl Writer {
         let Layout { path: _, max_bytes, keep, key } = layout;
         (self.layout.max_bytes, self.layout.keep, self.no_rotation_below) = (max_bytes, keep, 0);
         let name = |key: &Option<DeliveredKey>| key.as_ref().map(|key| key.key().name());
-        if name(&key) != name(&self.layout.key) {
+        if name(&key) == name(&self.layout.key) {
+            // Perhaps of a file elsewhere.
+            self.layout.key = key;
+        } else {
             self.use_key(key);
         }
     }

@@ -336,6 +336,24 @@ fn a_key_that_is_replaced_authenticates_what_it_saw_and_no_more() {
 }
 
 #[test]
+fn a_key_file_at_another_path_is_the_one_that_is_looked_at() {
+    let place = Place::new();
+    let mut writer = place.open();
+    writer.write(&calls(1)).unwrap();
+    let moved = place.key_folder.path().join("moved.key");
+    fs::rename(place.key_path(), &moved).unwrap();
+    let key = Some(DeliveredKey::read(&moved).unwrap());
+    writer.change(Layout { path: place.path(), max_bytes: place.max_bytes, keep: place.keep, key });
+    place.deliver_key("0c");
+    fs::rename(place.key_path(), &moved).unwrap();
+    writer.look_at_key();
+    writer.write(&calls(1)).unwrap();
+    writer.stop();
+    assert_eq!(place.verify_with(&[KEY, "0c"], &["audit.log"], None).finding_count, 0);
+    assert!(place.verify(&["audit.log"], None).finding_count > 0, "another key made the last checkpoints");
+}
+
+#[test]
 fn other_limits_hold_from_the_next_line_on() {
     let mut place = Place::new();
     place.max_bytes = 1 << 30;
