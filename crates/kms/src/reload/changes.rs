@@ -6,13 +6,38 @@ use serde_json::Value;
 const NAMES: [&str; 2] = ["name", "clusterId"];
 /// More than that of one value says nothing more.
 const SHOWN: usize = 120;
+/// More lines than that nobody reads.
+const LINES: usize = 200;
+/// The same of one line.
+const LINE: usize = 1000;
 
 /// One line for each field that differs: `providers[main].maxConnections: 128 -> 64`. In the order of the fields' names;
-/// `-` stands for what is not there.
+/// `-` stands for what is not there. After the first 200 it says how many more there are.
 pub fn changes(before: &Value, after: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     compare("", Some(before), Some(after), &mut lines);
-    lines
+    if lines.len() > LINES {
+        let more = lines.len() - LINES;
+        lines.truncate(LINES);
+        lines.push(format!("and {more} more"));
+    }
+    lines.iter().map(|line| one_line(line)).collect()
+}
+
+/// `text` for a log or a terminal: whatever is in it, it is one line, does nothing to a terminal, and ends.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::new();
+    for (index, c) in text.chars().enumerate() {
+        match c {
+            _ if index == LINE => {
+                line.push_str("...");
+                break;
+            }
+            '"' | '\'' | '\\' => line.push(c),
+            _ => line.extend(c.escape_debug()),
+        }
+    }
+    line
 }
 
 fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, lines: &mut Vec<String>) {
@@ -106,6 +131,17 @@ mod tests {
             (json!({"l": [{"name": "a"}, {"name": "b"}]}), json!({"l": [{"name": "b"}, {"name": "a"}]}));
         assert_eq!(changes(&ab, &ab), [""; 0]);
         assert_eq!(changes(&ab, &ba), ["l: in another order"]);
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_said() {
+        let fields =
+            |value: u32| Value::Object((0..300).map(|at| (format!("f{at}"), value.into())).collect());
+        let lines = changes(&fields(1), &fields(2));
+        assert_eq!((lines.len(), lines[200].as_str()), (201, "and 100 more"));
+        let lines = changes(&json!({"é\n\u{9b}\u{202e}": 1}), &json!({}));
+        assert_eq!(lines, ["é\\n\\u{9b}\\u{202e}: 1 -> -"]);
+        assert_eq!(one_line(&"a".repeat(2000)).len(), 1003);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::unix_seconds;
 use crate::audit::{Audit, Changed};
 use crate::config::{Config, ProviderConfig, Source};
 use crate::provider::Ready;
-use crate::reload::changes::changes;
+use crate::reload::changes::{changes, one_line};
 use crate::reload::rules::may_take_over;
 use crate::reload::{Reading, ReloadError, covers, is_whole};
 use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room};
@@ -100,7 +100,7 @@ impl House {
             }
             Err(error) => {
                 self.refused = Some(Refused { text, tried: Instant::now() });
-                let why = error.to_string();
+                let why = one_line(&error.to_string());
                 if self.configured.refused.as_ref().is_none_or(|(said, _)| *said != why) {
                     tracing::error!(
                         "the configuration's file changed and is not taken over, what held goes on: {why}"

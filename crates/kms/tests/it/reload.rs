@@ -439,6 +439,46 @@ async fn a_key_id_is_in_the_ledger_when_it_is_told() {
     plugin.end();
 }
 
+/// Whoever delivers the file chooses what is in it, but not what else the log seems to say, nor how long it gets.
+#[tokio::test]
+async fn a_configuration_writes_no_lines_of_its_own_into_the_log() {
+    let plugin = Plugin::start().await;
+    let evil = r"\nERROR fake\e[31m\x9b1m\u202e\x7f";
+    let state = plugin.path("state").display().to_string();
+    let evil_path = format!("\"{state}{evil}\"");
+    let many: String = (0..2000)
+        .map(|number| {
+            format!(
+                "  - name: p{number}\n    endpoint: unix:///x/{number}\n    rootKeys:\n      - name: k\n        file: {{path: /k, id: \
+                 \"{number:032}\"}}\n"
+            )
+        })
+        .collect();
+    for text in [
+        format!("{}\"a{evil}\": 1\n", plugin.text),
+        format!("{}\"{}\": 1\n", plugin.text, "a".repeat(500_000)),
+        plugin.with(&state, &evil_path),
+        plugin.with("name: main", &format!("name: \"{evil}\"")),
+        plugin.with("admin:", &format!("{many}admin:")),
+    ] {
+        plugin.deliver(&plugin.text).await;
+        until("it is as it was", async || plugin.held().await.refused.is_none()).await;
+        let why = plugin.refused(&text).await;
+        assert!(why.chars().count() <= 1100, "{} characters", why.len());
+        assert!(!why.chars().any(|c| c.is_control() || c == '\u{202e}'), "{why:?}");
+    }
+    plugin.deliver(&plugin.text).await;
+    until("it is as it was", async || plugin.held().await.refused.is_none()).await;
+    // What is taken over has as many lines as people read.
+    let groups = |from: u32| {
+        format!("allowedPeers: {{uids: [0], gids: {:?}}}", (from..from + 5000).collect::<Vec<_>>())
+    };
+    plugin.change(&plugin.with("    rootKeys:", &format!("    {}\n    rootKeys:", groups(1)))).await;
+    let log = plugin.end();
+    assert!(log.lines().all(|line| line.len() < 3000 && !line.starts_with("ERROR fake")), "{log}");
+    assert!(!log.chars().any(|c| c.is_control() && c != '\n'), "{log:?}");
+}
+
 /// YAML calls it a number.
 #[tokio::test]
 async fn a_provider_whose_name_is_a_number_changes_too() {
