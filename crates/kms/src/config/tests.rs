@@ -146,6 +146,7 @@ const BROKEN: &[(&str, &str, u64, &[&str])] = &[
     ("id: 0123456789abcdef0123456789abcdef", "id: 0123", 16, &["id:", "0123", "32 lower-case hex"]),
     // Paths and endpoints
     ("stateDirectory: /var", "stateDirectory: var", 4, &["stateDirectory:", "var/lib", "absolute"]),
+    ("stateDirectory: /var", "stateDirectory: \"/a\\nb\" #", 4, &["stateDirectory:", r"/a\nb", "no line ends"]),
     ("path: /etc/casemate/main", "path: main", 15, &["path:", "main.key", "absolute"]),
     ("path: /etc/casemate/main.key", "path: \"\"", 15, &["path:", "\"\"", "absolute"]),
     ("unix:///run/casemate/kms.sock", "unix://run/kms.sock", 7, &["endpoint:", "unix://run/kms.sock", "absolute"]),

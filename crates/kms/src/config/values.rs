@@ -123,15 +123,16 @@ impl FromStr for Endpoint {
         let Some(path) = text.strip_prefix("unix://") else {
             return Err(format!("found {text:?}; an endpoint is unix:// and an absolute path"));
         };
+        shows_as_it_is(path)?;
         if let Some(name) = path.strip_prefix("/@") {
             return match name.len() {
-                1..=LONGEST_NAME if !name.contains('\0') => Ok(Self(path.to_owned())),
+                1..=LONGEST_NAME => Ok(Self(path.to_owned())),
                 _ => Err(format!(
                     "found {text:?}; the name of an abstract socket, after unix:///@, has 1 to {LONGEST_NAME} bytes"
                 )),
             };
         }
-        if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        if !path.starts_with('/') || path.ends_with('/') {
             return Err(format!("found {text:?}; an endpoint is unix:// and the absolute path of a file"));
         }
         if path.len() > LONGEST {
@@ -139,6 +140,14 @@ impl FromStr for Endpoint {
         }
         Ok(Self(path.to_owned()))
     }
+}
+
+/// Paths stand in logs and errors: none of them must look like a line of its own.
+fn shows_as_it_is(path: &str) -> Result<(), String> {
+    if path.chars().any(char::is_control) {
+        return Err(format!("found {path:?}; a path has no line ends and other control characters"));
+    }
+    Ok(())
 }
 
 impl fmt::Display for Endpoint {
@@ -306,10 +315,10 @@ impl FromStr for AbsolutePath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if Path::new(text).is_absolute() {
-            Ok(Self(text.into()))
-        } else {
-            Err(format!("found {text:?}; the path must be absolute"))
+        if !Path::new(text).is_absolute() {
+            return Err(format!("found {text:?}; the path must be absolute"));
         }
+        shows_as_it_is(text)?;
+        Ok(Self(text.into()))
     }
 }
