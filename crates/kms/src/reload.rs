@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use casemate_daemon::confine::Folders;
 use casemate_keys::names::sha256;
 
+pub(crate) use self::watch::says_still;
 pub use self::watch::{LOOK_EVERY, Reading, watch};
 use crate::audit::AuditError;
 use crate::config::{ConfigError, Source};
@@ -40,6 +41,12 @@ pub enum ReloadError {
         path.display()
     )]
     HalfWritten {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// It is not there any more.
+    #[error("{}: it changed again while what it said was prepared; what it says now is looked at next", path.display())]
+    Replaced {
         /// Which file.
         path: PathBuf,
     },

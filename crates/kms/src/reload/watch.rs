@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::config::{ConfigError, Source};
 
@@ -46,6 +46,11 @@ pub fn watch(path: PathBuf, mut asked: mpsc::Receiver<()>) -> mpsc::Receiver<Rea
         }
     });
     readings
+}
+
+/// Whether the file says what `source` says, as far as it can be read soon.
+pub(crate) async fn says_still(source: &Source) -> bool {
+    matches!(timeout(LOOK_EVERY, read(source.path())).await, Ok(Some(Ok(now))) if now == *source)
 }
 
 /// Not on a worker: a file system may hang.

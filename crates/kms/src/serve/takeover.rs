@@ -13,7 +13,7 @@ use crate::config::{Config, ProviderConfig, Source};
 use crate::provider::Ready;
 use crate::reload::changes::{changes, one_line};
 use crate::reload::rules::may_take_over;
-use crate::reload::{Reading, ReloadError, covers, is_whole};
+use crate::reload::{Reading, ReloadError, covers, is_whole, says_still};
 use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room};
 
 /// How often what was refused is tried again: what stood in the way may be gone.
@@ -121,6 +121,10 @@ impl House {
         }
         make_room(connections(&config))?;
         let mut plan = self.plan(&config).await?;
+        // Root keys may be slow, and whoever delivered it may have thought better of it.
+        if !says_still(&source).await {
+            return Err(ReloadError::Replaced { path: source.path().to_owned() });
+        }
         plan.note().await;
         self.open_gates(&config)?;
         self.carry_out(plan, &config);

@@ -1,7 +1,7 @@
 //! The real program, whose configuration changes while it is called.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -477,6 +477,35 @@ async fn a_configuration_writes_no_lines_of_its_own_into_the_log() {
     let log = plugin.end();
     assert!(log.lines().all(|line| line.len() < 3000 && !line.starts_with("ERROR fake")), "{log}");
     assert!(!log.chars().any(|c| c.is_control() && c != '\n'), "{log:?}");
+}
+
+/// A folder that is slow holds it up, and whoever delivered it corrects it meanwhile.
+#[tokio::test]
+async fn what_the_file_does_not_say_any_more_is_not_taken_over() {
+    let plugin = Plugin::start().await;
+    let mut client = plugin.client().await;
+    let written = encrypt(&mut client, &DEK).await.unwrap();
+    let record = plugin.path("state/casemate/record");
+    fs::remove_file(&record).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&record).status().unwrap().success());
+    plugin.deliver(&plugin.with("    rootKeys:", "    epoch: 1\n    rootKeys:")).await;
+    let mut pipe = None;
+    until("it reads the record", async || {
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        // Fails while nobody reads.
+        pipe = fs::OpenOptions::new().write(true).custom_flags(flags).open(&record).ok();
+        pipe.is_some()
+    })
+    .await;
+    deliver(plugin.text.as_bytes(), &plugin.host.config());
+    drop(pipe);
+    until("it goes on", async || plugin.daemon.log().contains("it changed again")).await;
+    until("it says again what holds", async || plugin.held().await.refused.is_none()).await;
+    assert_eq!(plugin.held().await.reloads, 0);
+    assert_eq!(encrypt(&mut client, &DEK).await.unwrap().annotation, written.annotation);
+    until("a restart finds it", async || fs::read(&record).is_ok_and(|kept| kept == written.annotation))
+        .await;
+    plugin.end();
 }
 
 /// YAML calls it a number.
