@@ -1,5 +1,6 @@
 //! One change after another, each as an admin makes it, on a control plane that is written to and read all the time.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -12,6 +13,8 @@ use serde_json::{Value, json};
 use crate::load::Load;
 
 const SECRETS: &str = "/registry/secrets/";
+const CONFIG_MAPS: &str = "/registry/configmaps/";
+const FIRST: &str = "casemate";
 const SECOND: &str = "second";
 
 fn text(path: &Path) -> &str {
@@ -122,8 +125,6 @@ fn remove_the_provider(plane: &Plane<'_, '_>) {
     }
 }
 
-const FIRST: &str = "casemate";
-
 /// Two nodes, each with an API server and a plugin.
 struct Plane<'a, 'lab> {
     lab: &'lab Lab,
@@ -148,27 +149,37 @@ impl Plane<'_, '_> {
         Encryption::Kms(providers.iter().map(provider).collect())
     }
 
-    /// Secrets that are stored under the second provider.
-    fn under_the_second(&self) -> Vec<String> {
-        let stored = self.lab.etcd().list(SECRETS).unwrap().into_iter();
-        let mine = stored.filter(|(_, value)| value.starts_with(b"k8s:enc:kms:v2:second:"));
-        mine.map(|(key, _)| String::from_utf8(key).unwrap().rsplit('/').next().unwrap().to_owned()).collect()
+    /// Names of what is stored under the second provider, by resource and namespace.
+    fn under_the_second(&self) -> BTreeMap<(String, String), Vec<String>> {
+        let mut found = BTreeMap::<_, Vec<String>>::new();
+        for prefix in [SECRETS, CONFIG_MAPS] {
+            let stored = self.lab.etcd().list(prefix).unwrap().into_iter();
+            for (key, _) in stored.filter(|(_, value)| value.starts_with(b"k8s:enc:kms:v2:second:")) {
+                let key = String::from_utf8(key).unwrap();
+                let [resource, namespace, name] = key
+                    .trim_start_matches("/registry/")
+                    .split('/')
+                    .collect::<Vec<_>>()
+                    .try_into()
+                    .unwrap_or_else(|_| panic!("{key}"));
+                found.entry((resource.into(), namespace.into())).or_default().push(name.into());
+            }
+        }
+        found
     }
 
     /// Writes what is under the second provider anew, until nothing is.
     fn migrate_back(&self, through: &Apiserver) {
         until("nothing is under the second provider", || {
-            let names = self.under_the_second();
-            if names.is_empty() {
-                return true;
+            let found = self.under_the_second();
+            for ((resource, namespace), names) in &found {
+                let get = ["-n", namespace, "get", resource, "-o", "json"];
+                let get: Vec<&str> = get.into_iter().chain(names.iter().map(String::as_str)).collect();
+                let all = through.kubectl(&get).unwrap();
+                // What was changed meanwhile is written anew already, or is found again.
+                let _ = through.kubectl_with_input(&["replace", "-f", "-"], all.as_bytes());
             }
-            let get: Vec<&str> = ["get", "secrets", "-o", "json"]
-                .into_iter()
-                .chain(names.iter().map(String::as_str))
-                .collect();
-            let all = through.kubectl(&get).unwrap();
-            through.kubectl_with_input(&["replace", "-f", "-"], all.as_bytes()).unwrap();
-            false
+            found.is_empty()
         });
     }
 }
