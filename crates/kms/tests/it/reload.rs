@@ -508,6 +508,62 @@ async fn what_the_file_does_not_say_any_more_is_not_taken_over() {
     plugin.end();
 }
 
+/// Descriptors, tasks (each has some), files and calls: after many changes of every kind it is what it was.
+#[tokio::test]
+async fn many_changes_leave_nothing_behind() {
+    let plugin = Plugin::start().await;
+    let id = key_file(&plugin.path("second.key"));
+    let load = Load::on(plugin.client().await);
+    let second = format!(
+        "  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\n",
+        plugin.path("second.sock").display(),
+        plugin.path("second.key").display()
+    );
+    let read = format!(
+        "    readKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\nadmin:",
+        plugin.path("second.key").display()
+    );
+    let gone = format!("    removedReadKeys:\n      - file: {{id: \"{id}\"}}\nadmin:");
+    let texts = |round: u32| {
+        let text = plugin.with("    rootKeys:", &format!("    epoch: {round}\n    rootKeys:"));
+        let audit = format!("audit: {{path: {}}}\n", plugin.path("state").join("a.log").display());
+        [
+            text.replace("admin:", &read),
+            text.replace("admin:", &gone).replace("    rootKeys:", "    socketMode: \"0660\"\n    rootKeys:"),
+            text.replace("admin.sock", "window.sock"),
+            text.clone() + &audit,
+            text.replace("admin:", &format!("{second}admin:")),
+            text.replace("providers:", "removedProviders: [second]\nproviders:"),
+            // Refused, after its successor was prepared.
+            text.replace("    rootKeys:", "    epoch: 999\n    socketOwner: 4294967294\n    rootKeys:"),
+            text.replace("/kms.sock", "/absent/kms.sock"),
+        ]
+    };
+    let pid = plugin.daemon.pid();
+    let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
+    // Locks of sockets stay, one for each path.
+    let files = || {
+        let names = fs::read_dir(plugin.path("")).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.filter(|name| !name.to_string_lossy().ends_with(".lock")).collect();
+        names.sort();
+        names
+    };
+    load.goes_on().await;
+    let (had, before) = (descriptors(), files());
+    for round in 1..=3 {
+        for text in texts(round) {
+            plugin.deliver(&text).await;
+            load.goes_on().await;
+            load.goes_on().await;
+        }
+        let end = format!("    epoch: {round}\n    maxConnections: {}\n    rootKeys:", 10 + round);
+        plugin.change(&plugin.with("    rootKeys:", &end)).await;
+        until("all is what it was", async || descriptors() <= had && files() == before).await;
+    }
+    load.end().await;
+    plugin.end();
+}
+
 /// YAML calls it a number.
 #[tokio::test]
 async fn a_provider_whose_name_is_a_number_changes_too() {
