@@ -514,29 +514,29 @@ async fn many_changes_leave_nothing_behind() {
     let plugin = Plugin::start().await;
     let id = key_file(&plugin.path("second.key"));
     let load = Load::on(plugin.client().await);
-    let second = format!(
-        "  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\n",
-        plugin.path("second.sock").display(),
-        plugin.path("second.key").display()
-    );
-    let read = format!(
-        "    readKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\nadmin:",
-        plugin.path("second.key").display()
-    );
+    let key =
+        format!("name: b\n        file: {{path: {}, id: \"{id}\"}}\n", plugin.path("second.key").display());
+    let second = |socket: &str| {
+        let at = plugin.path(socket);
+        format!("  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - {key}admin:", at.display())
+    };
+    let read = format!("    readKeys:\n      - {key}admin:");
     let gone = format!("    removedReadKeys:\n      - file: {{id: \"{id}\"}}\nadmin:");
+    let audit = format!("audit: {{path: {}}}\n", plugin.path("state").join("a.log").display());
+    // Whether it is taken over.
     let texts = |round: u32| {
-        let text = plugin.with("    rootKeys:", &format!("    epoch: {round}\n    rootKeys:"));
-        let audit = format!("audit: {{path: {}}}\n", plugin.path("state").join("a.log").display());
+        let fields = |fields: &str| plugin.with("    rootKeys:", &format!("    {fields}\n    rootKeys:"));
+        let text = fields(&format!("epoch: {round}"));
+        let access = fields(&format!("socketMode: \"0660\"\n    epoch: {round}"));
         [
-            text.replace("admin:", &read),
-            text.replace("admin:", &gone).replace("    rootKeys:", "    socketMode: \"0660\"\n    rootKeys:"),
-            text.replace("admin.sock", "window.sock"),
-            text.clone() + &audit,
-            text.replace("admin:", &format!("{second}admin:")),
-            text.replace("providers:", "removedProviders: [second]\nproviders:"),
-            // Refused, after its successor was prepared.
-            text.replace("    rootKeys:", "    epoch: 999\n    socketOwner: 4294967294\n    rootKeys:"),
-            text.replace("/kms.sock", "/absent/kms.sock"),
+            (text.replace("admin:", &read), true),
+            (access.replace("admin:", &gone), true),
+            (text.clone() + &audit, true),
+            // After its successor was prepared and another socket was bound.
+            (fields("epoch: 999").replace("admin:", &second("absent/second.sock")), false),
+            (text.replace("admin:", &second("second.sock")), true),
+            (text.replace("admin:", &second("third.sock")), true),
+            (text.replace("providers:", "removedProviders: [second]\nproviders:"), true),
         ]
     };
     let pid = plugin.daemon.pid();
@@ -551,13 +551,14 @@ async fn many_changes_leave_nothing_behind() {
     load.goes_on().await;
     let (had, before) = (descriptors(), files());
     for round in 1..=3 {
-        for text in texts(round) {
-            plugin.deliver(&text).await;
-            load.goes_on().await;
+        for (text, is_taken) in texts(round) {
+            if is_taken {
+                plugin.change(&text).await;
+            } else {
+                assert!(plugin.refused(&text).await.contains("no such folder"));
+            }
             load.goes_on().await;
         }
-        let end = format!("    epoch: {round}\n    maxConnections: {}\n    rootKeys:", 10 + round);
-        plugin.change(&plugin.with("    rootKeys:", &end)).await;
         until("all is what it was", async || descriptors() <= had && files() == before).await;
     }
     load.end().await;
