@@ -128,7 +128,8 @@ impl Socket {
             }
             (None, name) => (bind_abstract(name.unwrap_or_default())?, None),
         };
-        let gate = Gate::new(admission, file.as_ref().map(SocketFile::path));
+        let path = file.as_ref().map(SocketFile::path);
+        let gate = Gate::new(endpoint, admission, path, endpoint.abstract_name().is_some())?;
         Ok(Self { endpoint: endpoint.clone(), listener, file, gate, log: Seldom::default() })
     }
 
@@ -143,15 +144,12 @@ impl Socket {
     ) -> Result<Self, SocketError> {
         // The name of a passed one need not be the endpoint.
         let is_abstract = listener.local_addr().is_ok_and(|address| address.as_abstract_name().is_some());
-        if is_abstract && admission.peers.is_none() {
-            return Err(SocketError::NoPeers { endpoint: endpoint.clone() });
-        }
+        let gate = Gate::new(endpoint, admission, None, is_abstract)?;
         let listener = listening(listener).map_err(|source| SocketError::System {
             path: endpoint.as_path().to_owned(),
             action: "taken over",
             source,
         })?;
-        let gate = Gate::new(admission, None);
         Ok(Self { endpoint: endpoint.clone(), listener, file: None, gate, log: Seldom::default() })
     }
 

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::file::give_access;
 use super::{AllowedPeers, FileAccess, MAX_CONNECTIONS, SocketError};
+use crate::config::Endpoint;
 
 /// Who may connect, and how many at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,11 +32,25 @@ pub struct Gate {
     admission: Arc<ArcSwap<Admission>>,
     /// Of a socket that is bound here.
     file: Option<PathBuf>,
+    /// Of an abstract one: nothing but a list of peers says who may connect.
+    is_abstract: bool,
+    endpoint: Endpoint,
 }
 
 impl Gate {
-    pub(super) fn new(admission: Admission, file: Option<&Path>) -> Self {
-        Self { admission: Arc::new(ArcSwap::from_pointee(admission)), file: file.map(Path::to_owned) }
+    /// # Errors
+    /// [`SocketError::NoPeers`] of an abstract one.
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        admission: Admission,
+        file: Option<&Path>,
+        is_abstract: bool,
+    ) -> Result<Self, SocketError> {
+        let admission = Arc::new(ArcSwap::from_pointee(admission));
+        let gate =
+            Self { admission, file: file.map(Path::to_owned), is_abstract, endpoint: endpoint.clone() };
+        gate.may_admit(&gate.admission())?;
+        Ok(gate)
     }
 
     /// What holds now.
@@ -46,8 +61,10 @@ impl Gate {
     /// This holds from now on.
     ///
     /// # Errors
-    /// [`SocketError::System`] if the file can't get its mode, owner or group; then all is as it was.
+    /// [`SocketError::System`] if the file can't get its mode, owner or group, [`SocketError::NoPeers`] of an abstract
+    /// one; then all is as it was.
     pub fn admit(&self, admission: Admission) -> Result<(), SocketError> {
+        self.may_admit(&admission)?;
         let before = self.admission();
         if let Some(file) = self.file.as_deref().filter(|_| before.access != admission.access)
             && let Err(error) = give_access(file, admission.access)
@@ -57,6 +74,12 @@ impl Gate {
             return Err(error);
         }
         self.admission.store(Arc::new(admission));
+        Ok(())
+    }
+    fn may_admit(&self, admission: &Admission) -> Result<(), SocketError> {
+        if self.is_abstract && admission.peers.is_none() {
+            return Err(SocketError::NoPeers { endpoint: self.endpoint.clone() });
+        }
         Ok(())
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use casemate_kms::socket::{Admission, Socket, SocketError};
+use casemate_kms::socket::{Admission, AllowedPeers, Socket, SocketError};
 use rustix::process::Signal;
 
 use super::{DEK, Served, connect_to_name, free_name, key_id};
@@ -130,6 +131,24 @@ async fn what_was_meant_for_another_process_is_not_taken() {
     encrypt(&mut daemon.healthy().await, &DEK).await.unwrap();
     let log = daemon.kill();
     assert!(log.contains("endpoint=unix://") && !log.contains("is closed"), "{log}");
+}
+
+/// By a configuration that changes while it is served.
+#[tokio::test]
+async fn an_abstract_one_keeps_its_list_of_peers() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = SocketAddr::from_abstract_name(free_name()).unwrap();
+    let listed =
+        Admission { peers: Some(AllowedPeers { uids: vec![0], gids: vec![] }), ..Admission::default() };
+    let socket = Socket::passed(
+        UnixListener::bind_addr(&name).unwrap(),
+        &endpoint(&folder.path().join("kms.sock")),
+        listed.clone(),
+    )
+    .unwrap();
+    let refused = socket.gate().admit(Admission::default());
+    assert!(matches!(refused, Err(SocketError::NoPeers { .. })), "{refused:?}");
+    assert_eq!(*socket.gate().admission(), listed);
 }
 
 #[tokio::test(start_paused = true)]
