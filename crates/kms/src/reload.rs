@@ -21,10 +21,9 @@ use casemate_keys::names::sha256;
 
 pub(crate) use self::watch::says_still;
 pub use self::watch::{LOOK_EVERY, Reading, watch};
-use crate::audit::AuditError;
 use crate::config::{ConfigError, Source};
-use crate::provider::{NotReady, StoreError};
-use crate::socket::{SocketError, TooFewDescriptors};
+use crate::provider::NotReady;
+use crate::serve::PartError;
 use changes::changes;
 use rules::{NotTakenOver, may_take_over};
 
@@ -64,18 +63,9 @@ pub enum ReloadError {
         /// For what.
         verb: &'static str,
     },
-    /// More connections than descriptors.
+    /// A part that it needs can't be started.
     #[error(transparent)]
-    Descriptors(#[from] TooFewDescriptors),
-    /// A socket.
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    /// A state directory.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The audit log.
-    #[error(transparent)]
-    Audit(#[from] AuditError),
+    Part(#[from] PartError),
     /// A provider can't go on under it.
     #[error("provider {provider}: {source}{}", seen(*records))]
     Provider {

@@ -25,10 +25,10 @@ use crate::provider::StoreError;
 use crate::reload::watch;
 use crate::socket::{PassedSockets, SocketError, TooFewDescriptors};
 
-/// Why the daemon did not start, or ended.
+/// A part that can't be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ServeError {
+pub enum PartError {
     /// The audit log.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -41,6 +41,22 @@ pub enum ServeError {
     /// The state directory.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl PartError {
+    /// Whether another process has what it needs.
+    fn is_in_use(&self) -> bool {
+        matches!(self, Self::Socket(SocketError::InUse { .. }) | Self::Store(StoreError::InUse { .. }))
+    }
+}
+
+/// Why the daemon did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A part of it.
+    #[error(transparent)]
+    Part(#[from] PartError),
     /// Nobody can connect any more.
     #[error(transparent)]
     CutOff(#[from] OutOfReach),

@@ -18,17 +18,17 @@ use tokio_util::sync::CancellationToken;
 use super::farewell::Farewell;
 use super::reach::Named;
 use super::takeover::Refused;
-use super::{ServeError, unix_seconds};
+use super::{PartError, ServeError, unix_seconds};
 use crate::admin::{Admin, Shown};
 use crate::audit::Audit;
-use crate::config::{AdminConfig, Config, Endpoint, ProviderConfig, Source};
+use crate::config::{Config, Endpoint, ProviderConfig, Source};
 use crate::contained::Contained;
 use crate::grpc::Service;
 use crate::hosted::Hosted;
-use crate::provider::{Observer, Provider, Settings, Store, StoreError, Succession, succession};
+use crate::provider::{Observer, Provider, Settings, Store, Succession, succession};
 use crate::rejected::Rejections;
 use crate::reload::Configured;
-use crate::socket::{Admission, Gate, PassedSockets, Socket, SocketError, make_room, transport};
+use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room, transport};
 use crate::traffic::Traffic;
 
 /// How long the first calls wait for the first look at root keys.
@@ -90,7 +90,7 @@ impl House {
         confined_to: Option<Folders>,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
-        make_room(connections(&config))?;
+        make_room_for(&config)?;
         let admin_socket = match &config.admin {
             Some(admin) => Some(listen(&mut passed, "admin", &admin.endpoint, admin.admission()).await?),
             None => None,
@@ -113,7 +113,7 @@ impl House {
         }
         passed.close_rest();
         // After the state directories, of which one process at a time has the lock.
-        let audit = config.audit.as_ref().map(Audit::start).transpose()?;
+        let audit = begin_audit(&config)?;
 
         let named = Arc::new(ArcSwap::from_pointee(Named::by(&config, source.path())));
         let mut house = Self {
@@ -175,7 +175,7 @@ impl House {
         self.show();
     }
 
-    fn note_not_started(&mut self, name: String, error: &FoundationError) {
+    fn note_not_started(&mut self, name: String, error: &PartError) {
         let why = error.to_string();
         if self.configured.not_started.get(&name) != Some(&why) {
             tracing::error!(provider = name, "it can't be started, the others serve without it: {why}");
@@ -339,37 +339,13 @@ impl Foundation {
         provider: &ProviderConfig,
         passed: &mut PassedSockets,
         accept_reuse: Option<KeyId>,
-    ) -> Result<Self, FoundationError> {
+    ) -> Result<Self, PartError> {
         let socket = listen(passed, provider.name.as_str(), &provider.endpoint, provider.admission()).await?;
         let store = Store::open(&config.state_directory, provider.name.as_str())?;
         let provider =
             Arc::new(Provider::new(settings(config, provider), store).recoverable_by(provider.recipients()));
         let observer = Observer::new(provider.clone(), accept_reuse)?;
         Ok(Self { socket, provider, observer })
-    }
-}
-
-/// Why a provider can't be set up.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FoundationError {
-    #[error(transparent)]
-    Socket(#[from] SocketError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl FoundationError {
-    fn is_in_use(&self) -> bool {
-        matches!(self, Self::Socket(SocketError::InUse { .. }) | Self::Store(StoreError::InUse { .. }))
-    }
-}
-
-impl From<FoundationError> for ServeError {
-    fn from(error: FoundationError) -> Self {
-        match error {
-            FoundationError::Socket(error) => Self::Socket(error),
-            FoundationError::Store(error) => Self::Store(error),
-        }
     }
 }
 
@@ -397,20 +373,25 @@ pub(super) async fn listen(
     name: &str,
     endpoint: &Endpoint,
     admission: Admission,
-) -> Result<Socket, SocketError> {
-    match passed.take(name, endpoint) {
-        Some(listener) => Socket::passed(listener, endpoint, admission),
-        None => Socket::bind(endpoint, admission).await,
-    }
+) -> Result<Socket, PartError> {
+    Ok(match passed.take(name, endpoint) {
+        Some(listener) => Socket::passed(listener, endpoint, admission)?,
+        None => Socket::bind(endpoint, admission).await?,
+    })
 }
 
-/// Binds the admin socket of a changed configuration.
-pub(super) async fn listen_admin(admin: &AdminConfig) -> Result<Socket, SocketError> {
-    Socket::bind(&admin.endpoint, admin.admission()).await
+/// Begins the audit log, if there is to be one.
+pub(super) fn begin_audit(config: &Config) -> Result<Option<Audit>, PartError> {
+    Ok(config.audit.as_ref().map(Audit::start).transpose()?)
+}
+
+/// Sees that all connections of `config` fit.
+pub(super) fn make_room_for(config: &Config) -> Result<(), PartError> {
+    Ok(make_room(connections(config))?)
 }
 
 /// All connections that may be open at a time.
-pub(super) fn connections(config: &Config) -> u64 {
+fn connections(config: &Config) -> u64 {
     config.providers.iter().map(|provider| u64::from(provider.max_connections.0)).sum()
 }
 

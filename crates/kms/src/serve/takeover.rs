@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::house::{Foundation, FoundationError, House, Room, connections, listen, listen_admin, settings};
+use super::house::{Foundation, House, Room, begin_audit, listen, make_room_for, settings};
 use super::reach::Named;
-use super::unix_seconds;
+use super::{PartError, unix_seconds};
 use crate::audit::{Audit, Changed};
 use crate::config::{Config, ProviderConfig, Source};
 use crate::provider::Ready;
 use crate::reload::changes::{changes, one_line};
 use crate::reload::rules::may_take_over;
 use crate::reload::{Reading, ReloadError, covers, is_whole, says_still};
-use crate::socket::{Admission, Gate, PassedSockets, Socket, make_room};
+use crate::socket::{Admission, Gate, PassedSockets, Socket};
 
 /// How often what was refused is tried again: what stood in the way may be gone.
 const TRY_AGAIN_EVERY: Duration = Duration::from_secs(10);
@@ -119,7 +119,7 @@ impl House {
         if let Some(kept) = &self.confined_to {
             covers(kept, &config.folders(source.path()))?;
         }
-        make_room(connections(&config))?;
+        make_room_for(&config)?;
         let mut plan = self.plan(&config).await?;
         // Root keys may be slow, and whoever delivered it may have thought better of it.
         if !says_still(&source).await {
@@ -146,16 +146,17 @@ impl House {
     async fn plan(&self, config: &Config) -> Result<Plan, ReloadError> {
         let admin = match &config.admin {
             Some(admin) if self.admin.as_ref().is_none_or(|door| door.endpoint != *admin.endpoint) => {
-                Some(listen_admin(admin).await?)
+                let none = &mut PassedSockets::default();
+                Some(listen(none, "admin", &admin.endpoint, admin.admission()).await?)
             }
             _ => None,
         };
         let audit = match (&self.audit, &self.config.audit, &config.audit) {
             (_, held, new) if held == new => Log::AsItIs,
             (Some(log), Some(held), Some(new)) if held.path.0 == new.path.0 => {
-                Log::Changed(log.prepare(new)?)
+                Log::Changed(log.prepare(new).map_err(PartError::from)?)
             }
-            (.., new) => Log::Replaced(new.as_ref().map(Audit::start).transpose()?),
+            _ => Log::Replaced(begin_audit(config)?),
         };
         let mut rooms = Vec::new();
         for provider in &config.providers {
@@ -218,7 +219,7 @@ impl House {
                         tracing::error!(%error, "who may connect could not be changed back");
                     }
                 }
-                return Err(error.into());
+                return Err(PartError::from(error).into());
             }
             opened.push((gate, (*before).clone()));
         }
@@ -287,14 +288,5 @@ impl House {
 
     fn room(&self, name: &str) -> Option<&Room> {
         self.rooms.iter().find(|room| **room.hosted.name() == *name)
-    }
-}
-
-impl From<FoundationError> for ReloadError {
-    fn from(error: FoundationError) -> Self {
-        match error {
-            FoundationError::Socket(error) => Self::Socket(error),
-            FoundationError::Store(error) => Self::Store(error),
-        }
     }
 }
