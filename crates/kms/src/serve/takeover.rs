@@ -151,13 +151,6 @@ impl House {
             }
             _ => None,
         };
-        let audit = match (&self.audit, &self.config.audit, &config.audit) {
-            (_, held, new) if held == new => Log::AsItIs,
-            (Some(log), Some(held), Some(new)) if held.path.0 == new.path.0 => {
-                Log::Changed(log.prepare(new).map_err(PartError::from)?)
-            }
-            _ => Log::Replaced(begin_audit(config)?),
-        };
         let mut rooms = Vec::new();
         for provider in &config.providers {
             let name = provider.name.to_string();
@@ -184,6 +177,14 @@ impl House {
             };
             rooms.push(Change::Kept { name, successor, door });
         }
+        // The last one, since a log that begins has lines from then on.
+        let audit = match (&self.audit, &self.config.audit, &config.audit) {
+            (_, held, new) if held == new => Log::AsItIs,
+            (Some(log), Some(held), Some(new)) if held.path.0 == new.path.0 => {
+                Log::Changed(log.prepare(new).map_err(PartError::from)?)
+            }
+            _ => Log::Replaced(begin_audit(config)?),
+        };
         Ok(Plan { rooms, admin, audit })
     }
 

@@ -565,6 +565,18 @@ async fn many_changes_leave_nothing_behind() {
     plugin.end();
 }
 
+/// It is tried again every ten seconds: each time it would begin a log.
+#[tokio::test]
+async fn what_is_refused_begins_no_audit_log() {
+    let plugin = Plugin::start().await;
+    let log = plugin.path("state").join("new.log");
+    let text = plugin.with("/kms.sock", "/absent/kms.sock");
+    let why = plugin.refused(&format!("{text}audit: {{path: {}}}\n", log.display())).await;
+    assert!(why.contains("no such folder"), "{why}");
+    assert!(!log.exists());
+    plugin.end();
+}
+
 /// YAML calls it a number.
 #[tokio::test]
 async fn a_provider_whose_name_is_a_number_changes_too() {
