@@ -53,8 +53,8 @@ pub(super) struct House {
     /// When it was last tried to start what could not be started.
     pub(super) rest_tried: Instant,
     shown: Arc<ArcSwap<Shown>>,
-    tasks: JoinSet<Result<(), ServeError>>,
-    stop: CancellationToken,
+    pub(super) tasks: JoinSet<Result<(), ServeError>>,
+    pub(super) stop: CancellationToken,
 }
 
 /// One provider.

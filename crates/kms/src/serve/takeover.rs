@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::house::{Foundation, House, Room, begin_audit, listen, make_room_for, settings};
 use super::reach::Named;
@@ -280,9 +280,12 @@ impl House {
             room.hosted.record_with(self.audit.as_ref().map(Audit::recorder));
         }
         if let Some(old) = old {
-            tokio::spawn(async move {
-                tokio::time::sleep(LAST_RECORDS).await;
+            let stop = self.stop.clone();
+            // Whoever waits for the end of all tasks waits for its last lines too.
+            self.tasks.spawn(async move {
+                let _ = timeout(LAST_RECORDS, stop.cancelled()).await;
                 old.stop().await;
+                Ok(())
             });
         }
     }
