@@ -1,10 +1,12 @@
 //! The file of a configuration, as it was read: to be parsed, and compared with what is there later.
 
-use std::fs::{self, File};
+use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use casemate_keys::crypto_module::FIPS_BUILD;
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::{Config, ConfigError, MAX_LEN};
@@ -23,16 +25,16 @@ impl Source {
     /// [`ConfigError`] if it is no file, too large, or no text.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
-        let found = fs::metadata(path).map_err(unreadable)?;
-        // To open a pipe could wait for ever.
+        // To open a pipe could wait for ever: it must not, and what is looked at is what is read.
+        let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(unreadable)?;
+        let found = file.metadata().map_err(unreadable)?;
         if !found.is_file() {
             let what = if found.is_dir() { "it is a folder" } else { "it is no file" };
             return Err(unreadable(io::Error::new(ErrorKind::InvalidInput, what)));
         }
         let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(MAX_LEN + 1).read_to_end(&mut bytes))
-            .map_err(unreadable)?;
+        file.take(MAX_LEN + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_LEN {
             return Err(ConfigError::TooLarge {
                 path: path.to_owned(),
