@@ -4,7 +4,7 @@ use casemate_keys::KeyId;
 use casemate_keys::names::sha256;
 
 /// One key id that became active.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Which one.
     pub key_id: KeyId,
@@ -13,7 +13,7 @@ pub struct Entry {
 }
 
 /// The history of active key ids of one provider on one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
     entries: Vec<Entry>,
 }

@@ -9,21 +9,28 @@
 //! * A key id that was active before another one is never active again by itself: the [`Ledger`] refuses.
 //! * An observation that is missing or failed changes no key: it is trouble to report, not a value.
 //! * [`Standing`] never names a key id under which Encrypt would not write.
+//! * Only probes of the active write policy, with a payload of the prober's own, move an outage. No event tells what
+//!   bytes from etcd did: whoever writes etcd could stop all writes.
+//! * A root key that no longer opens this node's record is another key: nothing is written under that policy any more.
 //!
-//! Map: [`Machine`] decides, [`Ledger`] remembers, [`Trouble`] is what can be wrong.
+//! Map: [`Machine`] decides, [`outage::TABLE`] says what follows from a state, [`Ledger`] remembers, [`Trouble`] is what
+//! can be wrong.
+//!
+//! `machine/model` goes through all interleavings on three nodes, and finds each of a list of planted faults.
 
 mod ledger;
 mod machine;
+pub mod outage;
 
 pub use ledger::{Entry, Ledger, LedgerDamage};
 pub use machine::{Action, Event, Machine, Progress, Refusing, Standing};
 
 /// Milliseconds of a monotonic clock with any origin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 /// What went wrong with a root key, or with making a local KEK under it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trouble {
     /// What may be concluded from it.
     pub kind: TroubleKind,
@@ -34,8 +41,16 @@ pub struct Trouble {
 /// The classes of trouble that lead to different decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TroubleKind {
-    /// The root key can't be asked now, or not by us: nothing is known about it. Writing goes on.
-    Passing,
-    /// The root key was asked and says no. Repeated over two minutes, it stops new writes.
+    /// No answer.
+    Unreachable,
+    /// It asks to slow down.
+    Throttled,
+    /// It does not accept who we are. Nothing is known about the root key.
+    Credential,
+    /// It knows us and says no. Repeated over two minutes, it stops new writes.
     Refused,
+    /// It answered with something that can't be.
+    Corrupt,
+    /// This node could not keep what a restart needs: no root key is to blame.
+    Local,
 }

@@ -1,7 +1,10 @@
 //! The state machine of one provider.
 
+use std::time::Duration;
+
 use casemate_keys::{KeyId, WritePolicy};
 
+use crate::outage::{self, Reads, Reply, Row, Rules, State};
 use crate::{Ledger, Millis, Trouble, TroubleKind};
 
 /// How often a write policy is seen before it is prepared.
@@ -22,6 +25,11 @@ pub enum Event {
     Prepared(KeyId),
     /// That failed.
     NotPrepared(KeyId, Trouble),
+    /// This node's record of this policy was opened by its root keys.
+    RecordOpened(KeyId),
+    /// The root keys of this policy are well and say that this node's record of it is none of theirs: *same name, other
+    /// key*. To make a new local KEK instead would write what no other node can read.
+    RecordNotOpened(KeyId),
     /// The active policy was tried with the prober's own payload: wrapped, opened again.
     Probed(Result<(), Trouble>),
 }
@@ -32,10 +40,12 @@ pub enum Action {
     /// Observe once more, now: nothing is active and the first sighting alone does not confirm.
     ObserveAgain,
     /// Get a local KEK under this policy (re-open the current record or make one) and answer
-    /// [`Event::Prepared`] or [`Event::NotPrepared`].
+    /// [`Event::Prepared`], [`Event::NotPrepared`] or [`Event::RecordNotOpened`].
     Prepare(WritePolicy),
     /// Switch: what was prepared writes from now on, and Status names it.
     Activate(KeyId),
+    /// Wipe all opened local KEKs, the one that writes too. What may write again comes as [`Action::Prepare`].
+    WipeOpened,
 }
 
 /// What Status and Encrypt do now.
@@ -43,6 +53,8 @@ pub enum Action {
 pub enum Standing {
     /// Encrypt writes under this key id and Status names it with `ok`.
     Writing(KeyId),
+    /// Encrypt writes under this key id and Status names it, with another `healthz` than `ok`.
+    Failing(KeyId),
     /// Encrypt is refused and Status answers with an error. Reads go on.
     Refusing(Refusing),
 }
@@ -54,6 +66,10 @@ pub enum Refusing {
     NotReady(Option<Trouble>),
     /// The root key of the active policy has said no for two minutes.
     RootRefused(Trouble),
+    /// A root key is out, and the outage policy says so.
+    Outage(Trouble),
+    /// The root keys of this policy don't open what was written under it: they are others of the same name.
+    OtherKey(KeyId),
     /// The only key id to be had was active before and another one since.
     Reuse(KeyId),
 }
@@ -68,28 +84,42 @@ pub struct Progress {
 }
 
 /// Decides which write policy is active. See the crate's promises.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Machine {
+    rules: Rules,
     ledger: Ledger,
-    /// What was active before the restart, if the configuration still allows it.
+    /// What was active before the restart, if the configuration still allows it; or before opened local KEKs were wiped.
     resumable: Option<WritePolicy>,
     accept_reuse: Option<KeyId>,
     active: Option<WritePolicy>,
+    /// Whether the root keys of what is active are others of the same name.
+    other_key: bool,
     candidate: Option<Candidate>,
     reuse: Option<KeyId>,
     trouble: Option<Trouble>,
-    refused: Option<Refused>,
+    failing: Option<Failing>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Candidate {
     policy: WritePolicy,
     sightings: u8,
     preparing: bool,
+    /// Whether its root keys did not open the record of it.
+    other_key: bool,
 }
 
-#[derive(Clone, Debug)]
-struct Refused {
+/// What probes said since the last good one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Failing {
+    latest: Trouble,
+    /// Since when it is more than a matter of our credential.
+    outage_since: Option<Millis>,
+    refusals: Option<Refusals>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Refusals {
     since: Millis,
     last: Millis,
     times: u32,
@@ -101,22 +131,30 @@ impl Machine {
     /// the present configuration; `accept_reuse` a key id that the admin allows once more.
     pub fn new(ledger: Ledger, resumable: Option<WritePolicy>, accept_reuse: Option<KeyId>) -> Self {
         Self {
+            rules: Rules::default(),
             ledger,
             resumable,
             accept_reuse,
             active: None,
+            other_key: false,
             candidate: None,
             reuse: None,
             trouble: None,
-            refused: None,
+            failing: None,
         }
+    }
+
+    /// The same with these rules for outages, from the next event on.
+    #[must_use]
+    pub fn under(self, rules: Rules) -> Self {
+        Self { rules, ..self }
     }
 
     /// A machine of the same node after its configuration changed so that what is active is not of it any more: the same
     /// history, and nothing is active.
     #[must_use]
     pub fn of_other_configuration(&self) -> Self {
-        Self::new(self.ledger.clone(), None, self.accept_reuse.clone())
+        Self::new(self.ledger.clone(), None, self.accept_reuse.clone()).under(self.rules)
     }
 
     /// Takes in what the shell saw at `now`; returns what it is to do, in order.
@@ -136,10 +174,15 @@ impl Machine {
                 }
                 Vec::new()
             }
-            Event::Probed(result) => {
-                self.probed(now, result);
+            Event::RecordOpened(key_id) => {
+                self.record_opens(&key_id, true);
                 Vec::new()
             }
+            Event::RecordNotOpened(key_id) => {
+                self.record_opens(&key_id, false);
+                Vec::new()
+            }
+            Event::Probed(result) => self.probed(now, result),
         }
     }
 
@@ -159,14 +202,14 @@ impl Machine {
         let confirmed_before = self.active.is_none() && self.ledger.last() == Some(&key_id);
         if self.candidate.as_ref().is_none_or(|candidate| candidate.policy != policy) {
             let sightings = if confirmed_before { SIGHTINGS - 1 } else { 0 };
-            self.candidate = Some(Candidate { policy, sightings, preparing: false });
+            self.candidate = Some(Candidate::new(policy, sightings));
         }
         self.advance_candidate()
     }
 
     fn advance_candidate(&mut self) -> Vec<Action> {
         let Some(candidate) = &mut self.candidate else { return Vec::new() };
-        candidate.sightings = candidate.sightings.saturating_add(1);
+        candidate.sightings = candidate.sightings.saturating_add(1).min(SIGHTINGS);
         if candidate.preparing {
             Vec::new()
         } else if candidate.sightings >= SIGHTINGS {
@@ -185,7 +228,7 @@ impl Machine {
         match (&self.active, last) {
             (None, Some(policy)) => {
                 if self.candidate.as_ref().is_none_or(|candidate| candidate.policy != policy) {
-                    self.candidate = Some(Candidate { policy, sightings: SIGHTINGS - 1, preparing: false });
+                    self.candidate = Some(Candidate::new(policy, SIGHTINGS - 1));
                 }
                 self.advance_candidate()
             }
@@ -202,24 +245,36 @@ impl Machine {
             return Vec::new();
         }
         self.active = self.candidate.take().map(|candidate| candidate.policy);
-        self.resumable = None;
-        self.refused = None;
+        (self.resumable, self.failing, self.other_key) = (None, None, false);
         vec![Action::Activate(key_id.clone())]
     }
 
-    fn probed(&mut self, now: Millis, result: Result<(), Trouble>) {
-        match result {
-            Ok(()) => self.refused = None,
-            Err(trouble) if trouble.kind == TroubleKind::Refused => match &mut self.refused {
-                Some(refused) => {
-                    refused.times = refused.times.saturating_add(1);
-                    refused.last = now;
-                    refused.trouble = trouble;
-                }
-                None => self.refused = Some(Refused { since: now, last: now, times: 1, trouble }),
-            },
-            Err(trouble) => self.trouble = Some(trouble),
+    fn record_opens(&mut self, key_id: &KeyId, opens: bool) {
+        if self.active.as_ref().is_some_and(|active| active.key_id() == *key_id) {
+            self.other_key = !opens;
         }
+        if let Some(candidate) = self.candidate_of(key_id) {
+            candidate.other_key = !opens;
+            // The next sighting tries again.
+            candidate.preparing &= opens;
+        }
+    }
+
+    fn probed(&mut self, now: Millis, result: Result<(), Trouble>) -> Vec<Action> {
+        if self.active.is_none() {
+            return Vec::new();
+        }
+        match (result, &mut self.failing) {
+            (Ok(()), failing) => *failing = None,
+            (Err(trouble), Some(failing)) => failing.again(now, trouble),
+            (Err(trouble), failing @ None) => *failing = Some(Failing::new(now, trouble)),
+        }
+        if self.row(now).reads == Reads::GoOn {
+            return Vec::new();
+        }
+        // What is wiped does not write. If its root keys open it again, it goes on like after a restart.
+        self.resumable = self.active.take();
+        vec![Action::WipeOpened]
     }
 
     fn candidate_of(&mut self, key_id: &KeyId) -> Option<&mut Candidate> {
@@ -231,20 +286,58 @@ impl Machine {
         self.ledger.note(key_id, unix_seconds)
     }
 
-    /// What Status and Encrypt do now.
-    pub fn standing(&self) -> Standing {
-        match &self.active {
-            Some(active) => match &self.refused {
-                Some(refused) if refused.stops_writes() => {
-                    Standing::Refusing(Refusing::RootRefused(refused.trouble.clone()))
-                }
-                _ => Standing::Writing(active.key_id()),
-            },
-            None => Standing::Refusing(match &self.reuse {
-                Some(key_id) => Refusing::Reuse(key_id.clone()),
-                None => Refusing::NotReady(self.trouble.clone()),
-            }),
+    /// What Status and Encrypt do at `now`.
+    pub fn standing(&self, now: Millis) -> Standing {
+        let state = self.state(now);
+        match (outage::row(state, &self.rules).status, &self.active) {
+            (Reply::Ok, Some(active)) => Standing::Writing(active.key_id()),
+            (Reply::NotOk, Some(active)) => Standing::Failing(active.key_id()),
+            _ => Standing::Refusing(self.refusing(state)),
         }
+    }
+
+    /// The row of the table of outages that it follows at `now`.
+    pub fn row(&self, now: Millis) -> &'static Row {
+        outage::row(self.state(now), &self.rules)
+    }
+
+    fn state(&self, now: Millis) -> State {
+        if self.refusal().is_some() {
+            return State::Refused;
+        }
+        if self.active.is_none() {
+            return match (&self.reuse, &self.candidate) {
+                (_, Some(candidate)) if candidate.other_key => State::OtherKey,
+                (Some(_), _) => State::Reused,
+                (None, _) => State::Starting,
+            };
+        }
+        match &self.failing {
+            _ if self.other_key => State::OtherKey,
+            None => State::Well,
+            Some(failing) if failing.latest.kind == TroubleKind::Credential => State::Credential,
+            Some(failing) if failing.lasts_longer_than(self.rules.policy.time(), now) => State::OutageEnded,
+            Some(_) => State::Outage,
+        }
+    }
+
+    /// Why [`Machine::standing`] names no key id in this state.
+    fn refusing(&self, state: State) -> Refusing {
+        let failing = self.failing.as_ref().map(|failing| &failing.latest);
+        let reason = match state {
+            State::Refused => self.refusal().cloned().map(Refusing::RootRefused),
+            State::Outage | State::OutageEnded => failing.cloned().map(Refusing::Outage),
+            State::OtherKey => self.other_key().map(Refusing::OtherKey),
+            State::Reused => self.reuse.clone().map(Refusing::Reuse),
+            State::Starting | State::Well | State::Credential => None,
+        };
+        reason.unwrap_or_else(|| Refusing::NotReady(self.trouble.clone()))
+    }
+
+    /// What a root key says that has said no for two minutes.
+    fn refusal(&self) -> Option<&Trouble> {
+        let refusals = self.failing.as_ref()?.refusals.as_ref()?;
+        refusals.stop_writes().then_some(&refusals.trouble)
     }
 
     /// The active policy.
@@ -276,9 +369,17 @@ impl Machine {
         self.ledger.was_superseded(key_id) && self.accept_reuse.as_ref() != Some(key_id)
     }
 
-    /// The last trouble since the last good observation.
+    /// The key id of what is active, or else on its way, if its root keys are others of the same name.
+    pub fn other_key(&self) -> Option<KeyId> {
+        let active = self.active.as_ref().filter(|_| self.other_key);
+        let candidate = self.candidate.as_ref().filter(|candidate| candidate.other_key);
+        active.or(candidate.map(|candidate| &candidate.policy)).map(WritePolicy::key_id)
+    }
+
+    /// What is wrong: what probes say, or else what came since the last good observation.
     pub fn trouble(&self) -> Option<&Trouble> {
-        self.refused.as_ref().map(|refused| &refused.trouble).or(self.trouble.as_ref())
+        let failing = self.failing.as_ref();
+        self.refusal().or(self.trouble.as_ref()).or(failing.map(|failing| &failing.latest))
     }
 
     /// Which key ids were active on this node.
@@ -287,11 +388,49 @@ impl Machine {
     }
 }
 
-impl Refused {
-    fn stops_writes(&self) -> bool {
+impl Candidate {
+    fn new(policy: WritePolicy, sightings: u8) -> Self {
+        Self { policy, sightings, preparing: false, other_key: false }
+    }
+}
+
+impl Failing {
+    fn new(now: Millis, trouble: Trouble) -> Self {
+        let mut failing = Self { latest: trouble.clone(), outage_since: None, refusals: None };
+        failing.again(now, trouble);
+        failing
+    }
+
+    fn again(&mut self, now: Millis, trouble: Trouble) {
+        self.latest = trouble.clone();
+        if trouble.kind != TroubleKind::Credential {
+            self.outage_since.get_or_insert(now);
+        }
+        if trouble.kind != TroubleKind::Refused {
+            return;
+        }
+        match &mut self.refusals {
+            Some(refusals) => {
+                let times = refusals.times.saturating_add(1).min(REFUSALS);
+                *refusals = Refusals { since: refusals.since, last: now, times, trouble };
+            }
+            None => self.refusals = Some(Refusals { since: now, last: now, times: 1, trouble }),
+        }
+    }
+
+    fn lasts_longer_than(&self, time: Option<Duration>, now: Millis) -> bool {
+        let lasts = |since: Millis| Duration::from_millis(now.0.saturating_sub(since.0));
+        self.outage_since.zip(time).is_some_and(|(since, time)| lasts(since) >= time)
+    }
+}
+
+impl Refusals {
+    fn stop_writes(&self) -> bool {
         self.times >= REFUSALS && self.last.0.saturating_sub(self.since.0) >= REFUSED_FOR
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

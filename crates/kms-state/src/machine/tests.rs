@@ -4,6 +4,10 @@ use casemate_keys::{Algorithm, Epoch, KeyId, Root, Suite, WritePolicy};
 use proptest::prelude::*;
 
 use super::*;
+use crate::outage::{OnRefused, Policy};
+
+/// For rules without a time, any moment will do.
+const NOW: Millis = Millis(0);
 
 fn policy(version: u64) -> WritePolicy {
     let lineage = format!("file:aa/{version}/00").parse().unwrap();
@@ -44,6 +48,7 @@ fn drive(machine: &mut Machine, now: u64, event: Event) -> Vec<KeyId> {
                     machine.note_active(&key_id, now);
                     activated.push(key_id);
                 }
+                Action::WipeOpened => {}
             }
         }
     }
@@ -59,13 +64,13 @@ fn running(version: u64) -> Machine {
 #[test]
 fn a_first_start_sees_twice_prepares_and_writes() {
     let mut machine = fresh();
-    assert_eq!(machine.standing(), Standing::Refusing(Refusing::NotReady(None)));
+    assert_eq!(machine.standing(NOW), Standing::Refusing(Refusing::NotReady(None)));
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), [Action::ObserveAgain]);
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), [Action::Prepare(policy(1))]);
     // While it is prepared, more sightings start nothing.
     assert_eq!(machine.handle(Millis(1), Event::Observed(policy(1))), []);
     assert_eq!(machine.handle(Millis(2), Event::Prepared(id(1))), [Action::Activate(id(1))]);
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
 }
 
 #[test]
@@ -73,14 +78,14 @@ fn a_rotation_needs_two_sightings() {
     let mut machine = running(1);
     assert_eq!(machine.progress(), None);
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
     assert_eq!(machine.progress(), Some(Progress { sightings: 1, preparing: false }));
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
     assert_eq!(machine.progress(), Some(Progress { sightings: 2, preparing: true }));
-    machine.handle(Millis(0), Event::NotPrepared(id(2), trouble(TroubleKind::Passing)));
+    machine.handle(Millis(0), Event::NotPrepared(id(2), trouble(TroubleKind::Unreachable)));
     assert_eq!(machine.progress(), Some(Progress { sightings: 2, preparing: false }));
     assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
-    assert_eq!(machine.standing(), Standing::Writing(id(2)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
     assert_eq!(machine.progress(), None);
 }
 
@@ -95,7 +100,7 @@ fn a_glimpse_is_forgotten() {
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(3))), []);
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
 }
 
 #[test]
@@ -103,9 +108,9 @@ fn a_missing_observation_is_no_value() {
     let mut machine = running(1);
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), []);
     for _ in 0..5 {
-        assert_eq!(machine.handle(Millis(0), Event::NotObserved(trouble(TroubleKind::Passing))), []);
+        assert_eq!(machine.handle(Millis(0), Event::NotObserved(trouble(TroubleKind::Unreachable))), []);
     }
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
     assert!(machine.trouble().is_some());
     assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
     assert_eq!(machine.trouble(), None);
@@ -116,13 +121,13 @@ fn what_can_not_be_prepared_does_not_write_and_is_tried_again() {
     let mut machine = running(1);
     machine.handle(Millis(0), Event::Observed(policy(2)));
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
-    machine.handle(Millis(0), Event::NotPrepared(id(2), trouble(TroubleKind::Passing)));
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    machine.handle(Millis(0), Event::NotPrepared(id(2), trouble(TroubleKind::Unreachable)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
     assert_eq!(machine.handle(Millis(0), Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
     // The answer comes after the admin changed his mind: nothing happens.
     machine.handle(Millis(0), Event::Observed(policy(1)));
     assert_eq!(machine.handle(Millis(0), Event::Prepared(id(2))), []);
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
 }
 
 #[test]
@@ -132,7 +137,7 @@ fn never_back_and_the_report_says_so() {
     drive(&mut machine, 0, Event::Observed(policy(2)));
     for _ in 0..4 {
         assert_eq!(machine.handle(Millis(0), Event::Observed(policy(1))), []);
-        assert_eq!(machine.standing(), Standing::Writing(id(2)));
+        assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
         assert_eq!(machine.refused_reuse(), Some(&id(1)));
     }
     // It heals: the next version comes as usual.
@@ -229,7 +234,7 @@ fn restarts() {
         let mut machine = machine();
         drive(&mut machine, 0, Event::Observed(policy(case.observed)));
         drive(&mut machine, 0, Event::Observed(policy(case.observed)));
-        assert_eq!(machine.standing(), case.end, "{}", case.name);
+        assert_eq!(machine.standing(NOW), case.end, "{}", case.name);
     }
 }
 
@@ -238,7 +243,7 @@ fn a_root_that_says_no_stops_writes_after_three_times_over_two_minutes() {
     let mut machine = running(1);
     let refuse = |machine: &mut Machine, at| {
         machine.handle(Millis(at), Event::Probed(Err(trouble(TroubleKind::Refused))));
-        machine.standing()
+        machine.standing(NOW)
     };
     assert_eq!(refuse(&mut machine, 0), Standing::Writing(id(1)));
     assert_eq!(refuse(&mut machine, 1_000), Standing::Writing(id(1)));
@@ -246,10 +251,10 @@ fn a_root_that_says_no_stops_writes_after_three_times_over_two_minutes() {
     let stopped = Standing::Refusing(Refusing::RootRefused(trouble(TroubleKind::Refused)));
     assert_eq!(refuse(&mut machine, 120_000), stopped);
     // Trouble that says nothing about the root leaves it so; a success heals.
-    machine.handle(Millis(130_000), Event::Probed(Err(trouble(TroubleKind::Passing))));
-    assert_eq!(machine.standing(), stopped);
+    machine.handle(Millis(130_000), Event::Probed(Err(trouble(TroubleKind::Unreachable))));
+    assert_eq!(machine.standing(NOW), stopped);
     machine.handle(Millis(140_000), Event::Probed(Ok(())));
-    assert_eq!(machine.standing(), Standing::Writing(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
     // Two refusals far apart are two, not three.
     assert_eq!(refuse(&mut machine, 200_000), Standing::Writing(id(1)));
     assert_eq!(refuse(&mut machine, 900_000), Standing::Writing(id(1)));
@@ -261,10 +266,125 @@ fn a_new_key_heals_a_refused_one() {
     for at in [0, 60_000, 120_000] {
         machine.handle(Millis(at), Event::Probed(Err(trouble(TroubleKind::Refused))));
     }
-    assert!(matches!(machine.standing(), Standing::Refusing(_)));
+    assert!(matches!(machine.standing(NOW), Standing::Refusing(_)));
     machine.handle(Millis(130_000), Event::Observed(policy(2)));
     drive(&mut machine, 130_000, Event::Observed(policy(2)));
-    assert_eq!(machine.standing(), Standing::Writing(id(2)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
+}
+
+/// What a root key answers, minute after minute, to a machine under `rules`.
+fn minutes(rules: Rules, answers: &[Option<TroubleKind>]) -> (Machine, Vec<Standing>, Vec<Action>) {
+    let (mut machine, mut actions) = (running(1).under(rules), Vec::new());
+    let mut answer = |(minute, kind): (u64, &Option<TroubleKind>)| {
+        let now = Millis(minute * 60_000);
+        let result = kind.map_or(Ok(()), |kind| Err(trouble(kind)));
+        actions.extend(machine.handle(now, Event::Probed(result)));
+        machine.standing(now)
+    };
+    let standings = (0..).zip(answers).map(&mut answer).collect();
+    (machine, standings, actions)
+}
+
+#[test]
+fn outages_of_every_class_under_every_policy() {
+    use TroubleKind::{Corrupt, Credential, Refused, Throttled, Unreachable};
+    let two_minutes = Duration::from_secs(120);
+    let (writing, failing) = (Standing::Writing(id(1)), Standing::Failing(id(1)));
+    let out = |kind| Standing::Refusing(Refusing::Outage(trouble(kind)));
+    let no = Standing::Refusing(Refusing::RootRefused(trouble(Refused)));
+    for kind in [Unreachable, Throttled, Corrupt] {
+        let answers = [Some(kind), Some(kind), Some(kind), None];
+        let cases = [
+            (Policy::Coast { until: None }, vec![&writing; 4]),
+            (Policy::Coast { until: Some(two_minutes) }, vec![&writing, &writing, &out(kind), &writing]),
+            (Policy::FailAfter(two_minutes), vec![&failing, &failing, &out(kind), &writing]),
+            (Policy::FailClosed, vec![&out(kind), &out(kind), &out(kind), &writing]),
+        ]
+        .map(|(policy, expected)| (policy, expected.into_iter().cloned().collect::<Vec<_>>()));
+        for (policy, expected) in cases {
+            let (_, found, actions) = minutes(Rules { policy, on_refused: OnRefused::Wipe }, &answers);
+            assert_eq!((found, actions), (expected, vec![]), "{kind:?} under {policy:?}");
+        }
+    }
+    for policy in [Policy::default(), Policy::FailAfter(two_minutes), Policy::FailClosed] {
+        // A lost credential coasts, with any end and for any time; it neither proves nor ends an outage.
+        let rules = Rules { policy, on_refused: OnRefused::Wipe };
+        let (_, found, actions) = minutes(rules, &[Some(Credential); 30]);
+        assert_eq!((found, actions), (vec![writing.clone(); 30], vec![]), "{policy:?}");
+        let (_, found, _) = minutes(rules, &[Some(Throttled), Some(Credential), Some(Throttled)]);
+        let last = if policy == Policy::default() { writing.clone() } else { out(Throttled) };
+        assert_eq!(found[1..], [writing.clone(), last], "{policy:?}");
+        // Until it has said no often and long enough, it is as if it were out; then the policy counts no more.
+        let rules = Rules { policy, on_refused: OnRefused::KeepReads };
+        let (_, found, actions) =
+            minutes(rules, &[Some(Refused), Some(Refused), Some(Refused), Some(Unreachable), None]);
+        assert_eq!(
+            (&found[2..], actions),
+            (&[no.clone(), no.clone(), writing.clone()][..], vec![]),
+            "{policy:?}"
+        );
+    }
+}
+
+#[test]
+fn an_end_comes_without_a_probe() {
+    let rules = Rules { policy: Policy::FailAfter(Duration::from_secs(120)), ..Rules::default() };
+    let (machine, _, _) = minutes(rules, &[Some(TroubleKind::Unreachable)]);
+    assert_eq!(machine.standing(Millis(119_999)), Standing::Failing(id(1)));
+    let ended = Standing::Refusing(Refusing::Outage(trouble(TroubleKind::Unreachable)));
+    assert_eq!(machine.standing(Millis(120_000)), ended);
+    assert_eq!(machine.row(Millis(120_000)).state, State::OutageEnded);
+}
+
+#[test]
+fn wiped_is_opened_again_before_it_writes() {
+    let no = Some(TroubleKind::Refused);
+    let rules = Rules { on_refused: OnRefused::Wipe, ..Rules::default() };
+    let (mut machine, _, actions) = minutes(rules, &[no, no, no]);
+    assert_eq!(actions, [Action::WipeOpened]);
+    let stopped = Standing::Refusing(Refusing::RootRefused(trouble(TroubleKind::Refused)));
+    assert_eq!(machine.standing(NOW), stopped);
+    // As after a restart: one sighting is enough, and while the root key says no, it stays so.
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(1))), [Action::Prepare(policy(1))]);
+    machine.handle(NOW, Event::NotPrepared(id(1), trouble(TroubleKind::Refused)));
+    assert_eq!(machine.standing(NOW), stopped);
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(1))), [id(1)]);
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
+}
+
+#[test]
+fn same_name_other_key() {
+    let other = |version| Standing::Refusing(Refusing::OtherKey(id(version)));
+    // While it writes: until it opens again. That the other key wraps well proves nothing.
+    let mut machine = running(1);
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    machine.handle(NOW, Event::Probed(Ok(())));
+    machine.handle(NOW, Event::Observed(policy(1)));
+    assert_eq!((machine.standing(NOW), machine.other_key()), (other(1), Some(id(1))));
+    machine.handle(NOW, Event::RecordOpened(id(1)));
+    assert_eq!((machine.standing(NOW), machine.other_key()), (Standing::Writing(id(1)), None));
+    // Or until another policy is confirmed: one sighting of it is not enough to write under the old one again.
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    machine.handle(NOW, Event::Observed(policy(2)));
+    assert_eq!(machine.standing(NOW), other(1));
+    drive(&mut machine, 0, Event::Observed(policy(2)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
+    // What is said of a policy that is neither active nor on its way changes nothing.
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
+
+    // After a restart: nothing is written, each look tries again, and another policy is as good as ever.
+    let mut machine = Machine::new(history(&[1]), Some(policy(1)), None);
+    for _ in 0..3 {
+        assert_eq!(machine.handle(NOW, Event::Observed(policy(1))), [Action::Prepare(policy(1))]);
+        machine.handle(NOW, Event::RecordNotOpened(id(1)));
+        assert_eq!(machine.standing(NOW), other(1));
+    }
+    let mut healed = machine.clone();
+    assert_eq!(drive(&mut healed, 0, Event::Observed(policy(1))), [id(1)]);
+    assert_eq!(healed.standing(NOW), Standing::Writing(id(1)));
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
 }
 
 #[derive(Clone, Debug)]
@@ -301,13 +421,13 @@ proptest! {
         for (now, step) in (0..).zip(steps) {
             let actions = match step {
                 Step::See(version) => machine.handle(Millis(now), Event::Observed(policy(version))),
-                Step::Miss => machine.handle(Millis(now), Event::NotObserved(trouble(TroubleKind::Passing))),
+                Step::Miss => machine.handle(Millis(now), Event::NotObserved(trouble(TroubleKind::Unreachable))),
                 Step::Prepared(version) => {
                     prepared.push(id(version));
                     machine.handle(Millis(now), Event::Prepared(id(version)))
                 }
                 Step::NotPrepared(version) => {
-                    machine.handle(Millis(now), Event::NotPrepared(id(version), trouble(TroubleKind::Passing)))
+                    machine.handle(Millis(now), Event::NotPrepared(id(version), trouble(TroubleKind::Unreachable)))
                 }
                 Step::Probe(works) => {
                     let result = if works { Ok(()) } else { Err(trouble(TroubleKind::Refused)) };
@@ -330,7 +450,7 @@ proptest! {
                     }
                 }
             }
-            if let Standing::Writing(key_id) = machine.standing() {
+            if let Standing::Writing(key_id) = machine.standing(NOW) {
                 prop_assert!(prepared.contains(&key_id));
                 prop_assert_eq!(history.last(), Some(&key_id));
             }
@@ -344,7 +464,7 @@ proptest! {
         for (now, step) in (0..).zip(steps) {
             match step {
                 Step::See(version) => { drive(&mut machine, now, Event::Observed(policy(version))); }
-                Step::Miss => { machine.handle(Millis(now), Event::NotObserved(trouble(TroubleKind::Passing))); }
+                Step::Miss => { machine.handle(Millis(now), Event::NotObserved(trouble(TroubleKind::Unreachable))); }
                 Step::NotPrepared(version) => {
                     machine.handle(Millis(now), Event::NotPrepared(id(version), trouble(TroubleKind::Refused)));
                 }
@@ -356,6 +476,6 @@ proptest! {
             drive(&mut machine, 1_000, Event::Observed(policy(goal)));
         }
         machine.handle(Millis(2_000), Event::Probed(Ok(())));
-        prop_assert_eq!(machine.standing(), Standing::Writing(id(goal)));
+        prop_assert_eq!(machine.standing(NOW), Standing::Writing(id(goal)));
     }
 }

@@ -447,8 +447,8 @@ impl NextWrite {
 impl Trouble {
     fn of(wrong: &provider::Wrong) -> Self {
         let kind = match wrong.kind {
-            TroubleKind::Passing => "passing",
             TroubleKind::Refused => "refused",
+            _ => "passing",
         };
         Self { kind: kind.into(), message: wrong.message.clone(), since: time(wrong.since) }
     }

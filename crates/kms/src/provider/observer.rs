@@ -152,6 +152,10 @@ impl Observer {
                         events.push(self.prepare(&policy).await);
                     }
                     Action::Activate(key_id) => self.activate(&key_id).await,
+                    Action::WipeOpened => {
+                        self.writing = None;
+                        self.provider.opened.forget_all();
+                    }
                 }
             }
         }
@@ -168,7 +172,7 @@ impl Observer {
             Err(problem) => {
                 let found = match &problem {
                     KekProblem::Root(failure) => trouble(failure),
-                    other => Trouble { kind: TroubleKind::Passing, message: other.to_string() },
+                    other => Trouble { kind: TroubleKind::Local, message: other.to_string() },
                 };
                 Event::NotPrepared(key_id, found)
             }
@@ -207,11 +211,13 @@ impl Observer {
     }
 
     fn publish(&mut self) {
-        let standing = match (self.machine.standing(), &self.writing) {
-            (Decided::Writing(key_id), Some(kek)) if *kek.key_id() == key_id => {
+        let standing = match (self.machine.standing(self.now()), &self.writing) {
+            (Decided::Writing(key_id) | Decided::Failing(key_id), Some(kek)) if *kek.key_id() == key_id => {
                 Standing::Writing(kek.clone())
             }
-            (Decided::Writing(_), _) => Standing::Refusing("the local KEK is being prepared".into()),
+            (Decided::Writing(_) | Decided::Failing(_), _) => {
+                Standing::Refusing("the local KEK is being prepared".into())
+            }
             (Decided::Refusing(why), _) => Standing::Refusing(explain(&why)),
         };
         self.note_what_is_wrong();
@@ -352,8 +358,13 @@ fn same_set(sorted: &[Fingerprint], mut other: Vec<Fingerprint>) -> bool {
 
 fn trouble(failure: &Failure) -> Trouble {
     let kind = match failure.class {
+        Class::Throttled => TroubleKind::Throttled,
+        Class::Credential => TroubleKind::Credential,
         Class::Refused => TroubleKind::Refused,
-        _ => TroubleKind::Passing,
+        // Only wraps of our own come this way.
+        Class::Corrupt | Class::NotOpened => TroubleKind::Corrupt,
+        // Of a class that is younger than this table, nothing is known.
+        _ => TroubleKind::Unreachable,
     };
     Trouble { kind, message: failure.to_string() }
 }
@@ -365,6 +376,16 @@ fn explain(why: &Refusing) -> String {
         Refusing::RootRefused(trouble) => {
             format!("its root key has refused to wrap for two minutes ({}); reads go on", trouble.message)
         }
+        Refusing::Outage(trouble) => {
+            format!(
+                "a root key is out and the outage policy forbids to write ({}); reads go on",
+                trouble.message
+            )
+        }
+        Refusing::OtherKey(key_id) => format!(
+            "the root keys of {key_id} do not open what this node wrote under it: a root key was made again, or restored, \
+             under the same name. Bring the old one back, or raise `epoch` on all nodes to write with the new one"
+        ),
         Refusing::Reuse(key_id) => format!(
             "key id {key_id} should write, but it was active before and another one since: an older key file or \
              configuration was put back. Deliver the current key file, or raise `epoch` on all nodes, or start with \

@@ -193,6 +193,11 @@ impl OpenedKeks {
         found
     }
 
+    /// Forgets all; the memory of a local KEK is wiped when nobody uses it any more.
+    pub(super) fn forget_all(&self) {
+        lock(&self.state).kept.clear();
+    }
+
     /// Drops, and wipes, what can't be opened with `policy`.
     pub(super) fn retain_readable_by(&self, policy: &ReadPolicy) {
         let mut state = lock(&self.state);
