@@ -150,6 +150,7 @@ fn alive(provider: &Provider) -> Result<(), String> {
 fn writes(provider: &Provider) -> Result<(), String> {
     match &*provider.standing() {
         Standing::Writing(_) => Ok(()),
+        Standing::Failing(_, reason) => Err(format!("writes, but not for long: {reason}")),
         Standing::Refusing(reason) => Err(format!("does not write: {reason}")),
     }
 }

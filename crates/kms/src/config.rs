@@ -7,6 +7,7 @@ use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{AcceptedCluster, Algorithm, ClusterId, ReadPolicy, ReadRule};
 use casemate_keyservice::RootKey;
 use casemate_keyservice::file::{FileKey, FileKeyId, Selection};
+use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Error as _;
@@ -18,12 +19,14 @@ mod audit;
 mod checks;
 mod error;
 mod folders;
+mod outage;
 mod parsed;
 mod source;
 mod values;
 
 pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use error::ConfigError;
+pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
 pub use source::Source;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
@@ -130,6 +133,13 @@ pub struct ProviderConfig {
     /// Raised, on all nodes, to make a used write policy a new one or to force new data keys.
     #[serde(default)]
     pub epoch: u64,
+    /// What it does while a root key that writes is out.
+    #[serde(default)]
+    pub outage: OutageConfig,
+    /// Once a root key that writes says no for good: `keepReads` goes on to read with the local KEKs in memory, `wipe`
+    /// wipes them.
+    #[serde(default)]
+    pub on_refused: Parsed<OnRefusedName>,
     /// Root keys that new data is wrapped under: all of them, each alone opens it.
     #[serde(deserialize_with = "one_to_four")]
     #[schemars(length(min = 1, max = 4))]
@@ -284,6 +294,11 @@ impl ProviderConfig {
     /// The root keys that only read, in the file's order.
     pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
         self.read_keys.iter().map(|key| key.file.key(Selection::Latest)).collect()
+    }
+
+    /// What it does while a root key that writes is out.
+    pub fn outage(&self) -> Rules {
+        Rules { policy: self.outage.policy(), on_refused: self.on_refused.0.0 }
     }
 
     /// Who may connect to its socket.

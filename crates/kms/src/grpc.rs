@@ -21,6 +21,8 @@ use crate::provider::Error;
 use crate::socket::Peer;
 use crate::traffic::Method;
 
+/// Anything but `ok`. Why stands in the log, in metrics and in `/status`.
+const NOT_OK: &str = "not ok";
 /// The largest message that is read; the largest lawful one has some 34 kB.
 const MAX_MESSAGE_LEN: usize = 64 * 1024;
 
@@ -105,12 +107,12 @@ impl Service {
     ) -> Result<Response<StatusResponse>, Status> {
         let peer = peer(&request);
         let provider = self.hosted.provider();
-        let key_id = provider.status(&peer.told).map_err(|error| self.fail("Status", "", &peer, &error))?;
-        recording.key_id(key_id.as_str());
+        let health = provider.health(&peer.told).map_err(|error| self.fail("Status", "", &peer, &error))?;
+        recording.key_id(health.key_id.as_str());
         Ok(Response::new(StatusResponse {
             version: VERSION.into(),
-            healthz: HEALTHZ_OK.into(),
-            key_id: key_id.as_str().into(),
+            healthz: if health.ok { HEALTHZ_OK.into() } else { NOT_OK.into() },
+            key_id: health.key_id.as_str().into(),
         }))
     }
 

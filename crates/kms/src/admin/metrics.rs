@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Shown;
 use super::status::key_id_hash;
 use crate::audit::{Head, Recorder};
-use crate::provider::{OUTCOMES, Outcomes, Provider, Sighting, Standing};
+use crate::provider::{OUTCOMES, Outcomes, Provider, Sighting};
 use crate::reload::Configured;
 use crate::traffic::{Latencies, Method, code_name};
 
@@ -155,6 +155,16 @@ pub const METRICS: &[Metric] = &[
         labels: &[],
         help: "1 if Encrypt writes and Status names a key id, 0 if both are refused",
         source: Source::Provider(|provider| one(Value::Whole(writing(provider).is_some().into()))),
+    },
+    Metric {
+        name: "casemate_kms_state",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &["state"],
+        help: "1 with the state that the provider is in: a row of the table of outages",
+        source: Source::Provider(|provider| {
+            vec![(vec![provider.snapshot().row.metric.into()], Value::Whole(1))]
+        }),
     },
     Metric {
         name: "casemate_kms_key_id",
@@ -440,10 +450,7 @@ fn one(value: Value) -> Vec<Sample> {
 }
 
 fn writing(provider: &Provider) -> Option<Arc<crate::provider::WriteKek>> {
-    match &*provider.standing() {
-        Standing::Writing(kek) => Some(kek.clone()),
-        Standing::Refusing(_) => None,
-    }
+    provider.standing().writes().cloned()
 }
 
 fn by_key(provider: &Provider, value: impl Fn(&Sighting) -> Option<Value>) -> Vec<Sample> {

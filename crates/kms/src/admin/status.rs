@@ -377,7 +377,9 @@ impl ProviderStatus {
         // After the standing: it is published first, so that what writes is in its ledger.
         let snapshot = provider.snapshot();
         let (next_write, not_writing_because) = match &*standing {
-            Standing::Writing(kek) => (Some(NextWrite::of(kek, &snapshot, (settings.clock)())), None),
+            Standing::Writing(kek) | Standing::Failing(kek, _) => {
+                (Some(NextWrite::of(kek, &snapshot, (settings.clock)())), None)
+            }
             Standing::Refusing(why) => (None, Some(why.clone())),
         };
         let candidate = snapshot.candidate.as_ref();

@@ -25,6 +25,7 @@ impl Config {
             let owned = provider.socket_owner.or(provider.socket_group);
             let peers = provider.allowed_peers.as_ref();
             check_socket(path, &provider.endpoint, &provider.socket_mode, owned, peers)?;
+            provider.outage.check(path)?;
             let write = provider.root_keys.iter().map(|key| (&key.name, &key.file));
             let read = provider.read_keys.iter().map(|key| (&key.name, &key.file));
             let keys: Vec<_> = write.chain(read).collect();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use casemate_keys::{Fingerprint, KeyId, Root, Suite, WritePolicy};
 use casemate_keyservice::{Class, Failure, RootKey};
+use casemate_kms_state::outage::{Level, Row};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
@@ -42,6 +43,8 @@ pub struct Observer {
     looked: Moment,
     observed: Option<Moment>,
     wrong: Option<Wrong>,
+    /// What was logged of the table of outages.
+    row: Option<&'static Row>,
 }
 
 impl Observer {
@@ -76,7 +79,7 @@ impl Observer {
             .map(|record| record.core().policy.clone())
             .filter(|policy| provider.is_of_configuration(policy));
         Ok(Self {
-            machine: Machine::new(ledger, resumable, accept_reuse),
+            machine: Machine::new(ledger, resumable, accept_reuse).under(provider.settings.outage),
             looked: provider.watch.now(),
             observed: None,
             provider,
@@ -88,6 +91,7 @@ impl Observer {
             ledger_unsaved: damaged,
             started: Instant::now(),
             wrong: None,
+            row: None,
         })
     }
 
@@ -212,8 +216,12 @@ impl Observer {
 
     fn publish(&mut self) {
         let standing = match (self.machine.standing(self.now()), &self.writing) {
-            (Decided::Writing(key_id) | Decided::Failing(key_id), Some(kek)) if *kek.key_id() == key_id => {
+            (Decided::Writing(key_id), Some(kek)) if *kek.key_id() == key_id => {
                 Standing::Writing(kek.clone())
+            }
+            (Decided::Failing(key_id), Some(kek)) if *kek.key_id() == key_id => {
+                let why = self.machine.trouble().map(|trouble| trouble.message.clone());
+                Standing::Failing(kek.clone(), why.unwrap_or_default())
             }
             (Decided::Writing(_) | Decided::Failing(_), _) => {
                 Standing::Refusing("the local KEK is being prepared".into())
@@ -221,15 +229,13 @@ impl Observer {
             (Decided::Refusing(why), _) => Standing::Refusing(explain(&why)),
         };
         self.note_what_is_wrong();
+        self.note_state();
         self.show();
         // A renewed local KEK of the same policy stays.
-        let renewed = match (&**self.provider.standing.load(), &standing) {
-            (Standing::Writing(current), Standing::Writing(new)) => current.key_id() == new.key_id(),
-            _ => false,
-        };
-        if !renewed {
-            self.provider.standing.store(Arc::new(standing));
-        }
+        self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
+            (Some(current), Some(new)) if current.key_id() == new.key_id() => standing.with(current.clone()),
+            _ => standing.clone(),
+        });
     }
 
     /// For those who look from outside.
@@ -241,6 +247,7 @@ impl Observer {
             observed: self.observed,
             candidate: machine.candidate().cloned().zip(machine.progress()),
             refused_reuse: machine.refused_reuse().cloned(),
+            row: machine.row(self.now()),
             trouble: self.wrong.clone(),
             ledger: entries[entries.len().saturating_sub(LEDGER_ENTRIES)..].to_vec(),
             ledger_entries: entries.len(),
@@ -248,6 +255,20 @@ impl Observer {
             root_keys: self.provider.watch.sightings(),
         };
         self.provider.snapshot.store(Arc::new(snapshot));
+    }
+
+    /// Each state is logged when it begins, as loud as the table says.
+    fn note_state(&mut self) {
+        let row = self.machine.row(self.now());
+        if self.rehearsing || std::mem::replace(&mut self.row, Some(row)) == Some(row) {
+            return;
+        }
+        let (provider, state) = (self.provider.name(), row.metric);
+        match row.level {
+            Level::Info => tracing::info!(%provider, state, "{}", row.log),
+            Level::Warn => tracing::warn!(%provider, state, "{}", row.log),
+            Level::Error => tracing::error!(%provider, state, "{}", row.log),
+        }
     }
 
     /// Each trouble is logged when it begins, and its end.

@@ -1,6 +1,7 @@
 //! What the observer knows, for those who look from outside.
 
 use casemate_keys::{KeyId, WritePolicy};
+use casemate_kms_state::outage::{self, Row, Rules, State};
 use casemate_kms_state::{Entry, Progress, TroubleKind};
 
 use super::watch::{Moment, Sighting};
@@ -20,6 +21,8 @@ pub struct Snapshot {
     pub candidate: Option<(WritePolicy, Progress)>,
     /// What should write and may not, because another key id was active since.
     pub refused_reuse: Option<KeyId>,
+    /// What it follows of the table of outages.
+    pub row: &'static Row,
     /// What is wrong, if anything.
     pub trouble: Option<Wrong>,
     /// The key ids that were active last on this node, oldest first.
@@ -50,6 +53,7 @@ impl Snapshot {
             observed: None,
             candidate: None,
             refused_reuse: None,
+            row: outage::row(State::Starting, &Rules::default()),
             trouble: None,
             ledger: Vec::new(),
             ledger_entries: 0,

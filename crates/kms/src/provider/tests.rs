@@ -63,6 +63,7 @@ impl Node {
                 rules: vec![rule],
                 origin: OriginPolicy::Signed(Vec::new()),
             },
+            outage: casemate_kms_state::outage::Rules::default(),
             program: "test/1".parse().unwrap(),
             clock: Arc::new(|| THEN),
         };

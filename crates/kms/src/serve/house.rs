@@ -405,6 +405,7 @@ pub(super) fn settings(config: &Config, provider: &ProviderConfig) -> Settings {
         read_only_keys: provider.read_only_keys().into_iter().map(Contained::around).collect(),
         key_names: provider.key_names(),
         read_policy: provider.read_policy(&cluster),
+        outage: provider.outage(),
         program: concat!("casemate-kms/", env!("CARGO_PKG_VERSION"))
             .parse()
             .expect("a short program/version"),

@@ -13,6 +13,7 @@ mod grpc;
 mod isolation;
 mod memory;
 mod node;
+mod outages;
 mod process;
 mod reload;
 mod restart;

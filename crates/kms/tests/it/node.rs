@@ -47,6 +47,7 @@ pub(crate) fn settings_of(write: Vec<Arc<dyn RootKey>>, rules: Vec<ReadRule>) ->
             rules,
             origin: OriginPolicy::Signed(Vec::new()),
         },
+        outage: casemate_kms_state::outage::Rules::default(),
         program: "test/1".parse().unwrap(),
         clock: Arc::new(|| THEN),
     }

@@ -72,7 +72,7 @@ fn stored(sealed: &Encrypted) -> Stored {
 
 fn writes(provider: &Provider) -> Option<String> {
     match &*provider.standing() {
-        Standing::Writing(kek) => Some(kek.key_id().to_string()),
+        Standing::Writing(kek) | Standing::Failing(kek, _) => Some(kek.key_id().to_string()),
         Standing::Refusing(_) => None,
     }
 }

@@ -125,6 +125,7 @@ impl Observer {
         if goes_on {
             provider.standing.store(self.provider.standing());
         }
+        let machine = machine.under(provider.settings.outage);
         Self {
             provider,
             machine,
@@ -137,6 +138,7 @@ impl Observer {
             looked: self.looked,
             observed: self.observed,
             wrong: self.wrong.clone(),
+            row: self.row,
         }
     }
 
@@ -159,7 +161,7 @@ impl Observer {
         }
         next.look().await;
         match (&*self.provider.standing(), &*next.provider.standing()) {
-            (Standing::Writing(_), Standing::Refusing(why)) => {
+            (Standing::Writing(_) | Standing::Failing(..), Standing::Refusing(why)) => {
                 Err(NotReady(format!("it would not write: {why}")))
             }
             // What does not write loses nothing.
