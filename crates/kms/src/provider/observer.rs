@@ -260,7 +260,7 @@ impl Observer {
     /// Each state is logged when it begins, as loud as the table says.
     fn note_state(&mut self) {
         let row = self.machine.row(self.now());
-        if self.rehearsing || std::mem::replace(&mut self.row, Some(row)) == Some(row) {
+        if self.rehearsing || self.row.replace(row) == Some(row) {
             return;
         }
         let (provider, state) = (self.provider.name(), row.metric);
