@@ -327,6 +327,14 @@ fn outages_of_every_class_under_every_policy() {
 }
 
 #[test]
+fn the_time_of_an_outage_does_not_begin_with_a_lost_credential() {
+    let rules = Rules { policy: Policy::FailAfter(Duration::from_secs(120)), ..Rules::default() };
+    let (credential, out) = (Some(TroubleKind::Credential), Some(TroubleKind::Unreachable));
+    let (_, found, _) = minutes(rules, &[credential, credential, credential, out, out]);
+    assert_eq!(found[2..], [Standing::Writing(id(1)), Standing::Failing(id(1)), Standing::Failing(id(1))]);
+}
+
+#[test]
 fn an_end_comes_without_a_probe() {
     let rules = Rules { policy: Policy::FailAfter(Duration::from_secs(120)), ..Rules::default() };
     let (machine, _, _) = minutes(rules, &[Some(TroubleKind::Unreachable)]);

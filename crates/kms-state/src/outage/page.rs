@@ -83,6 +83,12 @@ fn page() -> String {
                 "unready; writes fail three minutes after the last good Status; reads go on",
             ),
         };
+        let apiserver = match row.reads {
+            Reads::GoOn => apiserver,
+            Reads::Wiped => {
+                "unready; writes fail three minutes after the last good Status; reads fail that it has no key for in memory"
+            }
+        };
         let reads = match row.reads {
             Reads::GoOn => "from opened local KEKs",
             Reads::Wiped => "opened local KEKs are wiped: each has to be opened by its root key again",
