@@ -328,8 +328,11 @@ impl ProviderConfig {
             removed_read_keys: _,
             recovery_recipients,
             also_accept,
+            outage: _,
+            on_refused: _,
         } = self;
-        (name, epoch, root_keys, read_keys, recovery_recipients, also_accept)
+        let rules = self.outage();
+        (name, epoch, root_keys, read_keys, recovery_recipients, also_accept, rules)
             == (
                 &other.name,
                 &other.epoch,
@@ -337,6 +340,7 @@ impl ProviderConfig {
                 &other.read_keys,
                 &other.recovery_recipients,
                 &other.also_accept,
+                other.outage(),
             )
     }
 
