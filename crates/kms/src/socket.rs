@@ -144,7 +144,7 @@ impl Socket {
     ) -> Result<Self, SocketError> {
         // The name of a passed one need not be the endpoint.
         let is_abstract = listener.local_addr().is_ok_and(|address| address.as_abstract_name().is_some());
-        let gate = Gate::new(endpoint, admission, None, is_abstract)?;
+        let gate = Gate::passed(endpoint, admission, is_abstract)?;
         let listener = listening(listener).map_err(|source| SocketError::System {
             path: endpoint.as_path().to_owned(),
             action: "taken over",

@@ -12,7 +12,7 @@ use crate::audit::{Audit, Changed};
 use crate::config::{Config, ProviderConfig, Source};
 use crate::provider::Ready;
 use crate::reload::changes::{changes, one_line};
-use crate::reload::rules::may_take_over;
+use crate::reload::rules::{NotTakenOver, may_take_over};
 use crate::reload::{Reading, ReloadError, covers, is_whole, says_still};
 use crate::socket::{Admission, Gate, PassedSockets, Socket};
 
@@ -165,6 +165,14 @@ impl House {
             };
             let door = if room.door.endpoint == *provider.endpoint {
                 None
+            } else if room.door.gate.is_passed() {
+                // Who still connects to the old one would wait for ever.
+                return Err(NotTakenOver::NeedsRestart {
+                    field: "endpoint",
+                    before: format!("{} (which a service manager has bound)", room.door.endpoint),
+                    after: provider.endpoint.to_string(),
+                }
+                .into());
             } else {
                 let none = &mut PassedSockets::default();
                 Some(Box::new(listen(none, &name, &provider.endpoint, provider.admission()).await?))

@@ -34,6 +34,7 @@ pub struct Gate {
     file: Option<PathBuf>,
     /// Of an abstract one: nothing but a list of peers says who may connect.
     is_abstract: bool,
+    is_passed: bool,
     endpoint: Endpoint,
 }
 
@@ -47,10 +48,29 @@ impl Gate {
         is_abstract: bool,
     ) -> Result<Self, SocketError> {
         let admission = Arc::new(ArcSwap::from_pointee(admission));
-        let gate =
-            Self { admission, file: file.map(Path::to_owned), is_abstract, endpoint: endpoint.clone() };
+        let gate = Self {
+            admission,
+            file: file.map(Path::to_owned),
+            is_abstract,
+            is_passed: false,
+            endpoint: endpoint.clone(),
+        };
         gate.may_admit(&gate.admission())?;
         Ok(gate)
+    }
+
+    /// Of a socket that somebody else has bound.
+    pub(super) fn passed(
+        endpoint: &Endpoint,
+        admission: Admission,
+        is_abstract: bool,
+    ) -> Result<Self, SocketError> {
+        Ok(Self { is_passed: true, ..Self::new(endpoint, admission, None, is_abstract)? })
+    }
+
+    /// Whether somebody else has bound the socket: closed here, it goes on to be there.
+    pub fn is_passed(&self) -> bool {
+        self.is_passed
     }
 
     /// What holds now.
@@ -76,6 +96,7 @@ impl Gate {
         self.admission.store(Arc::new(admission));
         Ok(())
     }
+
     fn may_admit(&self, admission: &Admission) -> Result<(), SocketError> {
         if self.is_abstract && admission.peers.is_none() {
             return Err(SocketError::NoPeers { endpoint: self.endpoint.clone() });

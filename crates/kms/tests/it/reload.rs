@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 
 use crate::admin::get;
 use crate::node::{Client, Stored, connect};
-use crate::process::{Daemon, Host, deliver, encrypt, opens, until};
+use crate::process::{Daemon, Host, deliver, encrypt, opens, program, until};
+use crate::sockets::passed::activate;
 
 const DEK: [u8; 32] = [0x3c; 32];
 
@@ -720,5 +721,24 @@ async fn a_provider_that_can_not_be_started_holds_up_no_other_and_is_tried_again
     let mut client = connect(&plugin.path("second.sock")).await.unwrap();
     until("it writes", async || client.status(StatusRequest {}).await.is_ok()).await;
     assert_eq!(get(&plugin.path("admin.sock"), "/readyz").await.0, 200);
+    plugin.end();
+}
+
+#[tokio::test]
+async fn a_socket_that_a_service_manager_holds_is_left_by_a_restart_only() {
+    let host = Host::new();
+    let listener = std::os::unix::net::UnixListener::bind(host.socket()).unwrap();
+    let admin = host.folder().join("admin.sock");
+    let text = fs::read_to_string(host.config()).unwrap()
+        + &format!("admin: {{endpoint: unix://{}}}\n", admin.display());
+    fs::write(host.config(), &text).unwrap();
+    let mut daemon = host.serve_by(activate(&program(), &host, &listener, "casemate"));
+    daemon.healthy().await;
+    let plugin = Plugin { host, daemon, text };
+    let why = plugin.refused(&plugin.with("kms.sock", "moved.sock")).await;
+    assert!(why.contains("which a service manager has bound") && why.contains("needs a restart"), "{why}");
+    assert!(plugin.client().await.status(StatusRequest {}).await.is_ok());
+    // What else is said of it is taken over.
+    plugin.change(&plugin.with("    rootKeys:", "    maxConnections: 5\n    rootKeys:")).await;
     plugin.end();
 }
