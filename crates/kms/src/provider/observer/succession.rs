@@ -93,7 +93,7 @@ impl Ready {
     /// It is what answers next; its observer goes on with it.
     pub fn begin(self) {
         // Only now: one that is tried again and again would push out what is read.
-        if let Standing::Writing(kek) = &*self.provider.standing() {
+        if let Some(kek) = self.provider.standing().writes() {
             self.provider.opened.keep(kek);
         }
         // An observer that is gone has ended with the process.
