@@ -55,7 +55,7 @@
 //! | [`plugin`] | [`Plugin`]: our daemon and command line beside them |
 //! | `proof` | [`Proof`]: what etcd really holds |
 //! | [`demo`] | the main job, told step by step |
-//! | `tools`, `python`, `cache` | where programs come from |
+//! | `tools`, `python`, `rage`, `cache` | where programs come from |
 
 mod apiserver;
 mod cache;
@@ -70,6 +70,7 @@ mod ports;
 mod process;
 mod proof;
 mod python;
+mod rage;
 mod run_dir;
 mod tools;
 
@@ -84,5 +85,6 @@ pub use self::{
     process::Process,
     proof::Proof,
     python::python,
+    rage::rage,
     tools::Tool,
 };

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use casemate_daemon::confine::Folders;
+use casemate_keys::KeyId;
 use casemate_keys::names::sha256;
 
 pub(crate) use self::watch::says_still;
@@ -25,7 +26,7 @@ use crate::config::{ConfigError, Source};
 use crate::provider::NotReady;
 use crate::serve::PartError;
 use changes::changes;
-use rules::{NotTakenOver, may_take_over};
+use rules::{NotTakenOver, may_take_over, needed};
 
 /// Why what the file says now does not hold.
 #[derive(Debug, thiserror::Error)]
@@ -67,22 +68,15 @@ pub enum ReloadError {
     #[error(transparent)]
     Part(#[from] PartError),
     /// A provider can't go on under it.
-    #[error("provider {provider}: {source}{}", seen(*records))]
+    #[error("provider {provider}: {source}{}", needed(seen))]
     Provider {
         /// Which one.
         provider: String,
         /// Why.
         source: NotReady,
-        /// Write policies of records that this process has opened, and could open no more.
-        records: usize,
+        /// Key ids of records that the process has opened and could open no more.
+        seen: Vec<KeyId>,
     },
-}
-
-fn seen(records: usize) -> String {
-    if records == 0 {
-        return String::new();
-    }
-    format!("; this process has opened records of {records} key ids that could not be opened any more")
 }
 
 /// What a running process that holds `before` would make of `after`, as far as can be told without it. Changes nothing.

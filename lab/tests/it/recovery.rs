@@ -1,14 +1,14 @@
-//! What is written through a real kube-apiserver can be recovered with an identity alone: by us, and by the `age`
-//! program of age's author.
+//! What is written through a real kube-apiserver can be recovered with an identity alone: by us, by the `age` program of
+//! age's author, and by `rage`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io::Write as _};
 
 use casemate_keys::names::sha256;
 use casemate_keys::{LocalKek, RECORD_ANNOTATION, Record, payload};
 use casemate_lab::plugin::{casemate, casemate_json, product};
-use casemate_lab::{Lab, Plugin, Tool};
+use casemate_lab::{Lab, Plugin, Tool, rage};
 use casemate_recipients::Identity;
 use casemate_wire::kms_v2::stored;
 use serde_json::{Value, json};
@@ -40,8 +40,13 @@ fn drill(identity: &Path, value: &Path) -> (Option<i32>, Value) {
     (done.status.code(), answer["values"][0].clone())
 }
 
-fn age(args: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
-    let mut command = Command::new(Tool::Age.path().unwrap());
+/// Both programs that open what is wrapped for an age recipient.
+fn programs() -> [PathBuf; 2] {
+    [Tool::Age.path().unwrap(), rage().unwrap()]
+}
+
+fn age(program: &Path, args: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
+    let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
@@ -86,21 +91,24 @@ fn an_identity_opens_a_secret_of_a_real_etcd_while_the_key_file_is_gone() {
     assert_eq!((code, &answer["outcome"]), (Some(1), &json!("not_for_this_identity")), "{answer:#}");
     assert_eq!(answer["key_id"], before);
 
-    // The age program opens the same wrap, and what is in it is the key.
+    // The programs open the same wrap, and what is in it is the key.
     let bytes = fs::read(&value).unwrap();
     let object = stored::parse(&bytes).unwrap().object;
     let annotation = &object.annotations[RECORD_ANNOTATION];
     let record = Record::decode(annotation).unwrap();
     let (_, wrap) = record.recovery_wraps().next().unwrap();
-    let payload = age(&["--decrypt", "--identity", &text(&identity)], wrap).unwrap();
-    let kek: LocalKek = record.core().local_kek(&payload).unwrap();
-    let seed =
-        kek.open(record.core().policy.suite(), &sha256(annotation), &object.encrypted_dek_source).unwrap();
-    assert_eq!(seed.len(), 32);
+    for program in programs() {
+        let payload = age(&program, &["--decrypt", "--identity", &text(&identity)], wrap).unwrap();
+        let kek: LocalKek = record.core().local_kek(&payload).unwrap();
+        let seed = kek
+            .open(record.core().policy.suite(), &sha256(annotation), &object.encrypted_dek_source)
+            .unwrap();
+        assert_eq!(seed.len(), 32);
+    }
 }
 
 #[test]
-fn age_opens_what_we_wrap_and_we_open_what_age_wraps() {
+fn age_and_rage_open_what_we_wrap_and_we_open_what_they_wrap() {
     let folder = tempfile::tempdir().unwrap();
     let (file, other) = (folder.path().join("identity"), folder.path().join("other"));
     let recipient = new_identity(&file)["recipient"].as_str().unwrap().to_owned();
@@ -108,15 +116,18 @@ fn age_opens_what_we_wrap_and_we_open_what_age_wraps() {
     let identity = Identity::parse(&fs::read(&file).unwrap()).unwrap();
     let payload = *payload::encode(&LocalKek::generate(), &[7; 32]);
 
-    // The library adds something random to each: no form of it must be in age's way.
-    for _ in 0..50 {
-        let wrap = identity.recipient().wrap(&payload).unwrap();
-        assert_eq!(age(&["-d", "-i", file.to_str().unwrap()], &wrap).unwrap(), payload);
-        assert!(age(&["-d", "-i", other.to_str().unwrap()], &wrap).is_err());
+    for program in programs() {
+        let age = |args: &[&str], input: &[u8]| age(&program, args, input);
+        // The library adds something random to each: no form of it must be in their way.
+        for _ in 0..25 {
+            let wrap = identity.recipient().wrap(&payload).unwrap();
+            assert_eq!(age(&["-d", "-i", file.to_str().unwrap()], &wrap).unwrap(), payload);
+            assert!(age(&["-d", "-i", other.to_str().unwrap()], &wrap).is_err());
+        }
+        assert_eq!(*identity.unwrap(&age(&["-r", &recipient], &payload).unwrap()).unwrap(), payload);
+        let both = age(&["-r", &second, "-r", &recipient], &payload).unwrap();
+        assert_eq!(*identity.unwrap(&both).unwrap(), payload);
+        assert!(identity.unwrap(&age(&["-r", &second], &payload).unwrap()).is_err());
+        assert!(identity.unwrap(&age(&["--armor", "-r", &recipient], &payload).unwrap()).is_err());
     }
-    assert_eq!(*identity.unwrap(&age(&["-r", &recipient], &payload).unwrap()).unwrap(), payload);
-    let both = age(&["-r", &second, "-r", &recipient], &payload).unwrap();
-    assert_eq!(*identity.unwrap(&both).unwrap(), payload);
-    assert!(identity.unwrap(&age(&["-r", &second], &payload).unwrap()).is_err());
-    assert!(identity.unwrap(&age(&["--armor", "-r", &recipient], &payload).unwrap()).is_err());
 }

@@ -2,6 +2,7 @@
 //!
 //! A restart takes any; a running process only what leaves readable all that was readable, or says what is gone.
 
+use casemate_keys::KeyId;
 use casemate_keyservice::file::FileKeyId;
 
 use crate::config::{Config, Endpoint, ProviderConfig};
@@ -32,7 +33,8 @@ pub enum NotTakenOver {
     /// A root key that is read with is missing.
     #[error(
         "provider {provider}: root key {name} (file {id}) is missing, and what is wrapped under it alone could not be read \
-         any more; keep it under readKeys, or list it under removedReadKeys once nothing needs it"
+         any more; keep it under readKeys, or list it under removedReadKeys once nothing needs it{}",
+        needed(seen)
     )]
     ReaderMissing {
         /// Whose.
@@ -41,6 +43,8 @@ pub enum NotTakenOver {
         name: String,
         /// Its id.
         id: FileKeyId,
+        /// Key ids of records that the process has opened and could open no more.
+        seen: Vec<KeyId>,
     },
     /// Another cluster's data is still to be read.
     #[error(
@@ -68,6 +72,22 @@ pub enum NotTakenOver {
         /// Whose it is.
         holder: String,
     },
+}
+
+/// What a process has seen, for the end of a reason.
+pub(super) fn needed(seen: &[KeyId]) -> String {
+    const NAMED: usize = 4;
+
+    let named: Vec<_> = seen.iter().take(NAMED).map(KeyId::as_str).collect();
+    match seen.len() {
+        0 => String::new(),
+        count if count > NAMED => format!(
+            "; of what this process has read, key ids {} and {} more need it",
+            named.join(", "),
+            count - NAMED
+        ),
+        _ => format!("; of what this process has read, {} needs it", named.join(", ")),
+    }
 }
 
 /// Whether `after` may take the place of `before` in a running process, at `now` (seconds since 1970).
@@ -109,7 +129,12 @@ fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> R
     for (id, name) in readers(before) {
         let removed = after.removed_read_keys.iter().any(|key| key.file.id.0 == id);
         if kept.iter().all(|(other, _)| *other != id) && !removed {
-            return Err(NotTakenOver::ReaderMissing { provider: before.name.to_string(), name, id });
+            return Err(NotTakenOver::ReaderMissing {
+                provider: before.name.to_string(),
+                name,
+                id,
+                seen: Vec::new(),
+            });
         }
     }
     for accepted in &before.also_accept {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use casemate_keys::{KeyId, ReadPolicy, WritePolicy};
 use tokio::time::{Instant, timeout};
 
 use super::house::{Foundation, House, Room, begin_audit, listen, make_room_for, settings};
@@ -115,7 +116,8 @@ impl House {
     async fn take_over(&mut self, source: Source) -> Result<Vec<String>, ReloadError> {
         let config = source.config()?;
         is_whole(&source)?;
-        may_take_over(&self.config, &config, unix_seconds())?;
+        may_take_over(&self.config, &config, unix_seconds())
+            .map_err(|why| self.with_what_was_seen(why, &config))?;
         if let Some(kept) = &self.confined_to {
             covers(kept, &config.folders(source.path()))?;
         }
@@ -141,6 +143,17 @@ impl House {
         (self.source, self.config) = (source, config);
         self.show();
         Ok(lines)
+    }
+
+    /// Names what this process has read that needs the missing root key.
+    fn with_what_was_seen(&self, mut why: NotTakenOver, config: &Config) -> NotTakenOver {
+        if let NotTakenOver::ReaderMissing { provider, seen: found, .. } = &mut why
+            && let Some(room) = self.room(provider)
+            && let Some(after) = config.providers.iter().find(|after| after.name.as_str() == provider)
+        {
+            *found = seen(room, &after.read_policy(&config.cluster_id));
+        }
+        why
     }
 
     async fn plan(&self, config: &Config) -> Result<Plan, ReloadError> {
@@ -203,10 +216,11 @@ impl House {
         provider: &ProviderConfig,
     ) -> Result<Ready, ReloadError> {
         let settings = settings(config, provider);
-        let records = room.hosted.provider().unreadable_by(&settings.read_policy);
-        room.succession.prepare(settings, provider.recipients()).await.map_err(|source| {
-            ReloadError::Provider { provider: provider.name.to_string(), source, records: records.len() }
-        })
+        let seen = seen(room, &settings.read_policy);
+        room.succession
+            .prepare(settings, provider.recipients())
+            .await
+            .map_err(|source| ReloadError::Provider { provider: provider.name.to_string(), source, seen })
     }
 
     /// The last thing that can fail: those that were changed until then are changed back.
@@ -301,4 +315,9 @@ impl House {
     fn room(&self, name: &str) -> Option<&Room> {
         self.rooms.iter().find(|room| **room.hosted.name() == *name)
     }
+}
+
+/// Key ids of records that the provider has opened, and that `policy` would not read any more.
+fn seen(room: &Room, policy: &ReadPolicy) -> Vec<KeyId> {
+    room.hosted.provider().unreadable_by(policy).iter().map(WritePolicy::key_id).collect()
 }

@@ -275,6 +275,7 @@ async fn a_changed_configuration_is_taken_over_without_a_failed_call_or_a_closed
     let alone = plugin.with(&old_keys, &second_key("rootKeys"));
     let why = plugin.refused(&alone).await;
     assert!(why.contains("root key main") && why.contains("removedReadKeys"), "{why}");
+    assert!(why.contains(&format!("of what this process has read, {before} needs it")), "{why}");
     let id = plugin.text.split('"').nth(1).unwrap();
     let said = format!("{}    removedReadKeys:\n      - file: {{id: \"{id}\"}}\n", second_key("rootKeys"));
     plugin.change(&plugin.with(&old_keys, &said)).await;
@@ -740,5 +741,39 @@ async fn a_socket_that_a_service_manager_holds_is_left_by_a_restart_only() {
     assert!(plugin.client().await.status(StatusRequest {}).await.is_ok());
     // What else is said of it is taken over.
     plugin.change(&plugin.with("    rootKeys:", "    maxConnections: 5\n    rootKeys:")).await;
+    plugin.end();
+}
+
+/// Nothing but a changed key id makes kube-apiserver write anew.
+#[tokio::test]
+async fn a_recovery_recipient_that_comes_or_goes_is_a_new_key_id_in_status() {
+    let plugin = Plugin::start().await;
+    let status = async || plugin.status().await.providers.remove(0).next_write.unwrap();
+    let mut client = plugin.client().await;
+    let mut told = async || client.status(StatusRequest {}).await.unwrap().into_inner().key_id;
+    let none = told().await;
+    let with = |names: &[(&str, &str)]| {
+        let recipients: String =
+            names.iter().map(|(name, age)| format!("      - {{name: {name}, age: {age}}}\n")).collect();
+        plugin.text.replacen(
+            "    rootKeys:",
+            &format!("    recoveryRecipients:\n{recipients}    rootKeys:"),
+            1,
+        )
+    };
+    let safe = ("safe", "age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2");
+    let second = ("second", "age14w2g4gmmvj3sunzrcaw4nxufpkuhvskjs9qt4jdsj75fs0kh9v0s5pxk66");
+    let mut seen = vec![none];
+    for recipients in [vec![safe], vec![safe, second], vec![second]] {
+        plugin.change(&with(&recipients)).await;
+        let key_id = told().await;
+        assert!(!seen.contains(&key_id), "{key_id} was seen before");
+        let next = status().await;
+        assert_eq!((&next.key_id, next.recovery_recipients.len()), (&key_id, recipients.len()));
+        seen.push(key_id);
+    }
+    // Without any again: that key id was active before.
+    let why = plugin.refused(&plugin.text).await;
+    assert!(why.contains("raise `epoch`"), "{why}");
     plugin.end();
 }
