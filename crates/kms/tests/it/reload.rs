@@ -1,5 +1,8 @@
 //! The real program, whose configuration changes while it is called.
 
+mod providers;
+mod refused;
+
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -173,76 +176,6 @@ fn key_file(path: &Path) -> FileKeyId {
 }
 
 #[tokio::test]
-async fn what_is_no_configuration_is_not_taken_over_and_calls_go_on() {
-    let plugin = Plugin::start().await;
-    let load = Load::on(plugin.client().await);
-    let config = plugin.host.config();
-    let replace = |with: &dyn Fn(&Path)| {
-        let aside = plugin.path("aside");
-        with(&aside);
-        if config.is_dir() {
-            fs::remove_dir(&config).unwrap();
-        }
-        fs::rename(&aside, &config).unwrap_or_else(|_| {
-            // A folder takes no file's place.
-            fs::remove_file(&config).unwrap();
-            fs::rename(&aside, &config).unwrap();
-        });
-    };
-    let text = plugin.text.clone();
-    let cut = text.find("rootKeys").unwrap() + 3;
-    let whole_lines = text.find("admin:").unwrap();
-    let write = |path: &Path, bytes: &[u8]| fs::write(path, bytes).unwrap();
-    type Bad<'a> = (&'a str, Box<dyn Fn(&Path) + 'a>, &'a str);
-    let bad: [Bad; 9] = [
-        ("nonsense", Box::new(|path| write(path, b"\x00\xff%%%{{{")), "UTF-8"),
-        ("text", Box::new(|path| write(path, b"Lorem ipsum: dolor\n")), "unknown field"),
-        ("nothing", Box::new(|path| write(path, b"")), "the file is empty"),
-        ("half of it", Box::new(|path| write(path, &text.as_bytes()[..cut])), "config.yaml:"),
-        (
-            "half a line",
-            Box::new(|path| write(path, text[..whole_lines].trim_end().as_bytes())),
-            "the last line has no end",
-        ),
-        ("a folder", Box::new(|path| fs::create_dir(path).unwrap()), "it is a folder"),
-        ("a loop", Box::new(|path| symlink("config.yaml", path).unwrap()), "symbolic links"),
-        ("a link to nothing", Box::new(|path| symlink("absent", path).unwrap()), "No such file"),
-        (
-            "a pipe",
-            Box::new(|path| {
-                let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
-                assert!(made.success());
-            }),
-            "it is no file",
-        ),
-    ];
-    for (what, make, said) in &bad {
-        let before = plugin.held().await;
-        replace(make);
-        plugin.daemon.signal(Signal::HUP);
-        let mut why = String::new();
-        until(what, async || {
-            let held = plugin.held().await;
-            assert_eq!((&held.sha256, held.reloads), (&before.sha256, before.reloads));
-            why = held.refused.unwrap_or_default();
-            why.contains(said)
-        })
-        .await;
-        load.goes_on().await;
-        assert!(
-            get(&plugin.path("admin.sock"), "/metrics").await.1.contains("casemate_kms_config_refused 1")
-        );
-    }
-    // Nobody has to ask: it is looked at again and again.
-    replace(&|path| write(path, text.as_bytes()));
-    until("it says again what holds", async || plugin.held().await.refused.is_none()).await;
-    load.goes_on().await;
-    load.end().await;
-    let log = plugin.end();
-    assert_eq!(log.matches("is not taken over, what held goes on").count(), bad.len(), "{log}");
-}
-
-#[tokio::test]
 async fn a_changed_configuration_is_taken_over_without_a_failed_call_or_a_closed_connection() {
     let plugin = Plugin::start().await;
     let second = key_file(&plugin.path("second.key"));
@@ -288,64 +221,6 @@ async fn a_changed_configuration_is_taken_over_without_a_failed_call_or_a_closed
     {
         assert!(log.contains(line), "{line:?} is not in\n{log}");
     }
-}
-
-#[tokio::test]
-async fn providers_come_and_go_beside_one_that_is_called() {
-    let plugin = Plugin::start().await;
-    let id = key_file(&plugin.path("second.key"));
-    let load = Load::on(plugin.client().await);
-    let second = format!(
-        "  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\n",
-        plugin.path("second.sock").display(),
-        plugin.path("second.key").display()
-    );
-    let both = plugin.with("admin:", &format!("{second}admin:"));
-    plugin.change(&both).await;
-    let mut other = None;
-    until("the second one serves", async || {
-        other = connect(&plugin.path("second.sock")).await.ok();
-        match &mut other {
-            Some(client) => client.status(StatusRequest {}).await.is_ok(),
-            None => false,
-        }
-    })
-    .await;
-    let mut other = other.unwrap();
-    let stored = encrypt(&mut other, &DEK).await.unwrap();
-    load.goes_on().await;
-    assert_eq!(plugin.status().await.providers.len(), 2);
-
-    let why = plugin.refused(&plugin.text).await;
-    assert!(why.contains("provider second is missing"), "{why}");
-    opens(&mut other, &stored, &DEK).await;
-    let gone = plugin.with("providers:", "removedProviders: [second]\nproviders:");
-    plugin.change(&gone).await;
-    until("its socket is gone", async || !plugin.path("second.sock").exists()).await;
-    load.goes_on().await;
-    assert_eq!(plugin.status().await.providers.len(), 1);
-
-    // It may come back, with all that it knew.
-    let back = async || {
-        plugin.deliver(&both).await;
-        plugin.held().await.sha256
-    };
-    let removed = plugin.held().await.sha256;
-    until("it is back", async || back().await != removed).await;
-    let mut other = None;
-    until("it serves again", async || {
-        other = connect(&plugin.path("second.sock")).await.ok();
-        match &mut other {
-            Some(client) => client.status(StatusRequest {}).await.is_ok(),
-            None => false,
-        }
-    })
-    .await;
-    let mut other = other.unwrap();
-    opens(&mut other, &stored, &DEK).await;
-    assert_eq!(encrypt(&mut other, &DEK).await.unwrap().annotation, stored.annotation);
-    load.end().await;
-    plugin.end();
 }
 
 #[tokio::test]
@@ -399,28 +274,6 @@ async fn the_door_changes_behind_which_a_provider_goes_on() {
     plugin.end();
 }
 
-#[tokio::test]
-async fn what_this_process_gave_up_needs_a_restart() {
-    let plugin = Plugin::start().await;
-    let elsewhere = tempfile::tempdir().unwrap();
-    let key = elsewhere.path().join("moved.key");
-    fs::copy(plugin.host.key(), &key).unwrap();
-    let why = plugin
-        .refused(&plugin.with(&plugin.host.key().display().to_string(), &key.display().to_string()))
-        .await;
-    assert!(why.contains("needs a restart"), "{why}");
-    let confined = why.contains(&*elsewhere.path().to_string_lossy());
-    let landlock = fs::read_to_string("/sys/kernel/security/lsm").is_ok_and(|lsm| lsm.contains("landlock"));
-    assert!(confined || !landlock, "{why}");
-    for (from, to) in [("clusterId: prod", "clusterId: other"), ("/state", "/state2")] {
-        plugin.deliver(&plugin.text).await;
-        until("it is as it was", async || plugin.held().await.refused.is_none()).await;
-        let why = plugin.refused(&plugin.with(from, to)).await;
-        assert!(why.contains("needs a restart"), "{why}");
-    }
-    plugin.end();
-}
-
 /// Killed at any moment after somebody was told a key id, it does not go back to the one before.
 #[tokio::test]
 async fn a_key_id_is_in_the_ledger_when_it_is_told() {
@@ -439,75 +292,6 @@ async fn a_key_id_is_in_the_ledger_when_it_is_told() {
         tokio::time::timeout(Duration::from_secs(60), is_told).await.unwrap();
         assert!(plugin.ledger().contains(&told), "{told} is not in the ledger");
     }
-    plugin.end();
-}
-
-/// Whoever delivers the file chooses what is in it, but not what else the log seems to say, nor how long it gets.
-#[tokio::test]
-async fn a_configuration_writes_no_lines_of_its_own_into_the_log() {
-    let plugin = Plugin::start().await;
-    let evil = r"\nERROR fake\e[31m\x9b1m\u202e\x7f";
-    let state = plugin.path("state").display().to_string();
-    let evil_path = format!("\"{state}{evil}\"");
-    let many: String = (0..2000)
-        .map(|number| {
-            format!(
-                "  - name: p{number}\n    endpoint: unix:///x/{number}\n    rootKeys:\n      - name: k\n        file: {{path: /k, id: \
-                 \"{number:032}\"}}\n"
-            )
-        })
-        .collect();
-    for text in [
-        format!("{}\"a{evil}\": 1\n", plugin.text),
-        format!("{}\"{}\": 1\n", plugin.text, "a".repeat(500_000)),
-        plugin.with(&state, &evil_path),
-        plugin.with("name: main", &format!("name: \"{evil}\"")),
-        plugin.with("admin:", &format!("{many}admin:")),
-    ] {
-        plugin.deliver(&plugin.text).await;
-        until("it is as it was", async || plugin.held().await.refused.is_none()).await;
-        let why = plugin.refused(&text).await;
-        assert!(why.chars().count() <= 1100, "{} characters", why.len());
-        assert!(!why.chars().any(|c| c.is_control() || c == '\u{202e}'), "{why:?}");
-    }
-    plugin.deliver(&plugin.text).await;
-    until("it is as it was", async || plugin.held().await.refused.is_none()).await;
-    // What is taken over has as many lines as people read.
-    let groups = |from: u32| {
-        format!("allowedPeers: {{uids: [0], gids: {:?}}}", (from..from + 5000).collect::<Vec<_>>())
-    };
-    plugin.change(&plugin.with("    rootKeys:", &format!("    {}\n    rootKeys:", groups(1)))).await;
-    let log = plugin.end();
-    assert!(log.lines().all(|line| line.len() < 3000 && !line.starts_with("ERROR fake")), "{log}");
-    assert!(!log.chars().any(|c| c.is_control() && c != '\n'), "{log:?}");
-}
-
-/// A folder that is slow holds it up, and whoever delivered it corrects it meanwhile.
-#[tokio::test]
-async fn what_the_file_does_not_say_any_more_is_not_taken_over() {
-    let plugin = Plugin::start().await;
-    let mut client = plugin.client().await;
-    let written = encrypt(&mut client, &DEK).await.unwrap();
-    let record = plugin.path("state/casemate/record");
-    fs::remove_file(&record).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&record).status().unwrap().success());
-    plugin.deliver(&plugin.with("    rootKeys:", "    epoch: 1\n    rootKeys:")).await;
-    let mut pipe = None;
-    until("it reads the record", async || {
-        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        // Fails while nobody reads.
-        pipe = fs::OpenOptions::new().write(true).custom_flags(flags).open(&record).ok();
-        pipe.is_some()
-    })
-    .await;
-    deliver(plugin.text.as_bytes(), &plugin.host.config());
-    drop(pipe);
-    until("it goes on", async || plugin.daemon.log().contains("it changed again")).await;
-    until("it says again what holds", async || plugin.held().await.refused.is_none()).await;
-    assert_eq!(plugin.held().await.reloads, 0);
-    assert_eq!(encrypt(&mut client, &DEK).await.unwrap().annotation, written.annotation);
-    until("a restart finds it", async || fs::read(&record).is_ok_and(|kept| kept == written.annotation))
-        .await;
     plugin.end();
 }
 
@@ -566,35 +350,6 @@ async fn many_changes_leave_nothing_behind() {
     }
     load.end().await;
     plugin.end();
-}
-
-/// It is tried again every ten seconds: each time it would begin a log.
-#[tokio::test]
-async fn what_is_refused_begins_no_audit_log() {
-    let plugin = Plugin::start().await;
-    let log = plugin.path("state").join("new.log");
-    let text = plugin.with("/kms.sock", "/absent/kms.sock");
-    let why = plugin.refused(&format!("{text}audit: {{path: {}}}\n", log.display())).await;
-    assert!(why.contains("no such folder"), "{why}");
-    assert!(!log.exists());
-    plugin.end();
-}
-
-/// YAML calls it a number.
-#[tokio::test]
-async fn a_provider_whose_name_is_a_number_changes_too() {
-    let host = Host::new();
-    let text = fs::read_to_string(host.config()).unwrap().replace("name: casemate", "name: 7")
-        + &format!("admin: {{endpoint: unix://{}}}\n", host.folder().join("admin.sock").display());
-    fs::write(host.config(), &text).unwrap();
-    let mut daemon = host.serve();
-    daemon.healthy().await;
-    let plugin = Plugin { host, daemon, text };
-    let writes = async || plugin.status().await.providers.remove(0).next_write.unwrap().key_id;
-    let before = writes().await;
-    plugin.change(&plugin.with("    rootKeys:", "    epoch: 1\n    rootKeys:")).await;
-    assert_ne!(writes().await, before);
-    assert!(plugin.end().contains("changed: providers[7].epoch: - -> 1"));
 }
 
 /// As the kubelet does with a ConfigMap.
@@ -688,98 +443,4 @@ fn a_dry_run_says_what_would_change_and_whether_it_would() {
     assert!(code == Some(1) && said.contains("takeover: clusterId changed from prod to other"), "{said}");
     let (code, said) = check(text.trim_end());
     assert!(code == Some(1) && said.contains("the last line has no end"), "{said}");
-}
-
-#[tokio::test]
-async fn a_provider_that_can_not_be_started_holds_up_no_other_and_is_tried_again() {
-    let host = Host::new();
-    let id = key_file(&host.folder().join("second.key"));
-    let more = format!(
-        "  - name: second\n    endpoint: unix://{}\n    rootKeys:\n      - name: b\n        file: {{path: {}, id: \"{id}\"}}\n\
-         admin: {{endpoint: unix://{}}}\n",
-        host.folder().join("second.sock").display(),
-        host.folder().join("second.key").display(),
-        host.folder().join("admin.sock").display(),
-    );
-    let text = fs::read_to_string(host.config()).unwrap() + &more;
-    fs::write(host.config(), &text).unwrap();
-    // A file where its folder should be.
-    fs::create_dir(host.state()).unwrap();
-    fs::write(host.state().join("second"), "").unwrap();
-    let mut daemon = host.serve();
-    daemon.healthy().await;
-    let plugin = Plugin { host, daemon, text };
-    let not_started = plugin.held().await.not_started;
-    assert_eq!((not_started.len(), &*not_started[0].name), (1, "second"));
-    let (code, body) = get(&plugin.path("admin.sock"), "/readyz").await;
-    assert!(code == 503 && body.contains("[-] provider second: is not started: "), "{body}");
-    assert!(body.contains("[+] provider casemate: ok"), "{body}");
-
-    // A change for another one is taken over meanwhile.
-    plugin.change(&plugin.text.replacen("    rootKeys:", "    maxConnections: 9\n    rootKeys:", 1)).await;
-    assert_eq!(plugin.held().await.not_started.len(), 1);
-    fs::remove_file(plugin.path("state/second")).unwrap();
-    until("it is started", async || plugin.held().await.not_started.is_empty()).await;
-    let mut client = connect(&plugin.path("second.sock")).await.unwrap();
-    until("it writes", async || client.status(StatusRequest {}).await.is_ok()).await;
-    assert_eq!(get(&plugin.path("admin.sock"), "/readyz").await.0, 200);
-    plugin.end();
-}
-
-#[tokio::test]
-async fn a_socket_that_a_service_manager_holds_is_left_by_a_restart_only() {
-    let host = Host::new();
-    let listener = std::os::unix::net::UnixListener::bind(host.socket()).unwrap();
-    let admin = host.folder().join("admin.sock");
-    let text = fs::read_to_string(host.config()).unwrap()
-        + &format!("admin: {{endpoint: unix://{}}}\n", admin.display());
-    fs::write(host.config(), &text).unwrap();
-    let mut daemon = host.serve_by(activate(&program(), &host, &listener, "casemate"));
-    daemon.healthy().await;
-    let plugin = Plugin { host, daemon, text };
-    let why = plugin.refused(&plugin.with("kms.sock", "moved.sock")).await;
-    assert!(why.contains("which a service manager has bound") && why.contains("needs a restart"), "{why}");
-    assert!(plugin.client().await.status(StatusRequest {}).await.is_ok());
-    // What else is said of it is taken over.
-    plugin.change(&plugin.with("    rootKeys:", "    maxConnections: 5\n    rootKeys:")).await;
-    plugin.end();
-}
-
-/// Nothing but a changed key id makes kube-apiserver write anew.
-#[tokio::test]
-async fn a_recovery_recipient_that_comes_or_goes_is_a_new_key_id_in_status() {
-    let plugin = Plugin::start().await;
-    let status = async || plugin.status().await.providers.remove(0).next_write.unwrap();
-    let mut client = plugin.client().await;
-    let mut told = async || client.status(StatusRequest {}).await.unwrap().into_inner().key_id;
-    let none = told().await;
-    let with = |names: &[(&str, &str)]| {
-        let recipients: String =
-            names.iter().map(|(name, age)| format!("      - {{name: {name}, age: {age}}}\n")).collect();
-        plugin.text.replacen(
-            "    rootKeys:",
-            &format!("    recoveryRecipients:\n{recipients}    rootKeys:"),
-            1,
-        )
-    };
-    let safe = ("safe", "age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2");
-    let second = ("second", "age14w2g4gmmvj3sunzrcaw4nxufpkuhvskjs9qt4jdsj75fs0kh9v0s5pxk66");
-    if FIPS_BUILD {
-        let why = plugin.refused(&with(&[safe])).await;
-        assert!(why.contains("not available in a FIPS build"), "{why}");
-        return;
-    }
-    let mut seen = vec![none];
-    for recipients in [vec![safe], vec![safe, second], vec![second]] {
-        plugin.change(&with(&recipients)).await;
-        let key_id = told().await;
-        assert!(!seen.contains(&key_id), "{key_id} was seen before");
-        let next = status().await;
-        assert_eq!((&next.key_id, next.recovery_recipients.len()), (&key_id, recipients.len()));
-        seen.push(key_id);
-    }
-    // Without any again: that key id was active before.
-    let why = plugin.refused(&plugin.text).await;
-    assert!(why.contains("raise `epoch`"), "{why}");
-    plugin.end();
 }

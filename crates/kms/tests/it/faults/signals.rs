@@ -40,12 +40,7 @@ async fn stopped_and_continued_under_load_it_fails_no_call() {
     }
     let before = acknowledged.count();
     until("calls run again", async || acknowledged.count() > before + 300).await;
-    let failed = load.end().await;
-    assert!(failed.is_empty(), "{failed:?}");
-    daemon.signal(Signal::TERM);
-    let (ended, log) = daemon.end();
-    assert!(ended.success(), "{log}");
-    acknowledged.read_after_a_restart(&host).await;
+    none_failed_and_all_is_read(load, daemon, &acknowledged, &host).await;
 }
 
 /// With nothing new in the configuration, and with a terminal gone that it was started from.
@@ -60,12 +55,7 @@ async fn hung_up_under_load_it_goes_on() {
         daemon.signal(Signal::HUP);
         until("calls run", async || acknowledged.count() > before + 100 || !daemon.is_running()).await;
     }
-    let failed = load.end().await;
-    assert!(failed.is_empty(), "{failed:?}");
-    daemon.signal(Signal::TERM);
-    let (ended, log) = daemon.end();
-    assert!(ended.success(), "{log}");
-    acknowledged.read_after_a_restart(&host).await;
+    none_failed_and_all_is_read(load, daemon, &acknowledged, &host).await;
 }
 
 #[tokio::test]
@@ -153,4 +143,13 @@ fn whole_requests(sent: &[u8]) -> usize {
         rest = next;
     }
     ended
+}
+
+async fn none_failed_and_all_is_read(load: Load, daemon: Daemon, acknowledged: &Acknowledged, host: &Host) {
+    let failed = load.end().await;
+    assert!(failed.is_empty(), "{failed:?}");
+    daemon.signal(Signal::TERM);
+    let (ended, log) = daemon.end();
+    assert!(ended.success(), "{log}");
+    acknowledged.read_after_a_restart(host).await;
 }
