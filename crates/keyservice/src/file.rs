@@ -13,7 +13,7 @@ use casemate_keys::secret_memory::with_wiped_stack;
 use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, Root, gcm, payload};
 use zeroize::Zeroizing;
 
-use crate::{Answer, Class, Failure, RootKey};
+use crate::{Answer, Class, Failure, Pace, RootKey};
 
 mod keyring;
 mod store;
@@ -97,6 +97,10 @@ impl FileKey {
 impl RootKey for FileKey {
     fn prefix(&self) -> &LineagePrefix {
         &self.prefix
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::Local
     }
 
     fn observe(&self) -> Answer<'_, Root> {

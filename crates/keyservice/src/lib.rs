@@ -31,8 +31,15 @@ pub trait RootKey: fmt::Debug + Send + Sync {
     /// What the lineages of all its versions begin with. Known from configuration alone.
     fn prefix(&self) -> &LineagePrefix;
 
+    /// How often it may be asked while nothing happens.
+    fn pace(&self) -> Pace {
+        Pace::Remote
+    }
+
     /// Which version writes now, by the configured selection. This is an observation, not a decision: the
     /// caller confirms it before anything is written under it.
+    ///
+    /// [`Class::Undecided`] if the service is well and the selection fits none of its versions, or several.
     fn observe(&self) -> Answer<'_, Root>;
 
     /// Wraps a payload under exactly this version, binding the digest of the core where the service can.
@@ -53,6 +60,15 @@ pub trait RootKey: fmt::Debug + Send + Sync {
 
     /// Whether the service binds associated data, so that another digest must make it fail.
     fn binds_associated_data(&self, root: &Root) -> bool;
+}
+
+/// How often a root key may be asked while nothing happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pace {
+    /// Every few seconds: it is a file.
+    Local,
+    /// At most 60 calls an hour: somebody pays for each, or shares the service.
+    Remote,
 }
 
 /// How a key service failed.
@@ -83,6 +99,9 @@ pub enum Class {
     Credential,
     /// It knows us and says no: disabled, destroyed, denied, or not there.
     Refused,
+    /// It is well, and its versions don't say which one is to write: none or several carry the write label, or one
+    /// that is disabled.
+    Undecided,
     /// It answered, with something that can't be: what it holds is damaged, or another key's.
     Corrupt,
     /// It is well, and the wrap that was handed in does not open under this version with this digest. Such a wrap

@@ -49,6 +49,8 @@ pub enum TroubleKind {
     Credential,
     /// It knows us and says no. Repeated over two minutes, it stops new writes.
     Refused,
+    /// It is well, and does not say which of its versions is to write.
+    Undecided,
     /// It answered with something that can't be.
     Corrupt,
     /// This node could not keep what a restart needs: no root key is to blame.

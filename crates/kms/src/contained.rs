@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use casemate_keys::{Digest, LineagePrefix, Root, payload};
-use casemate_keyservice::{Answer, Class, Failure, RootKey};
+use casemate_keyservice::{Answer, Class, Failure, Pace, RootKey};
 use zeroize::Zeroizing;
 
 /// A root key that never panics when it is asked.
@@ -24,6 +24,10 @@ impl Contained {
 impl RootKey for Contained {
     fn prefix(&self) -> &LineagePrefix {
         self.0.prefix()
+    }
+
+    fn pace(&self) -> Pace {
+        self.0.pace()
     }
 
     fn observe(&self) -> Answer<'_, Root> {

@@ -382,6 +382,7 @@ fn trouble(failure: &Failure) -> Trouble {
         Class::Throttled => TroubleKind::Throttled,
         Class::Credential => TroubleKind::Credential,
         Class::Refused => TroubleKind::Refused,
+        Class::Undecided => TroubleKind::Undecided,
         // Only wraps of our own come this way.
         Class::Corrupt | Class::NotOpened => TroubleKind::Corrupt,
         // Of a class that is younger than this table, nothing is known.

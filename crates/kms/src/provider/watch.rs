@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::{Settings, WallClock};
 
 /// Names of the outcomes of a call to a root key, as labels and in `/status`.
-pub const OUTCOMES: [&str; 8] =
-    ["ok", "unreachable", "throttled", "credential", "refused", "corrupt", "not_opened", "other"];
+pub const OUTCOMES: [&str; 9] =
+    ["ok", "unreachable", "throttled", "credential", "refused", "corrupt", "not_opened", "undecided", "other"];
 
 /// The name of a class among [`OUTCOMES`].
 pub fn class_name(class: Class) -> &'static str {
@@ -30,6 +30,7 @@ fn outcome(class: Option<Class>) -> usize {
         Some(Class::Refused) => 4,
         Some(Class::Corrupt) => 5,
         Some(Class::NotOpened) => 6,
+        Some(Class::Undecided) => 7,
         // A class that is younger than this table.
         Some(_) => OUTCOMES.len() - 1,
     }
