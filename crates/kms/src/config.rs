@@ -1,15 +1,13 @@
 //! The configuration: one YAML file, parsed once into final types.
 
-use std::fmt;
 use std::path::Path;
 
 use casemate_keys::origin::OriginPolicy;
-use casemate_keys::{AcceptedCluster, Algorithm, ClusterId, ReadPolicy, ReadRule};
+use casemate_keys::{AcceptedCluster, ClusterId, ReadPolicy};
 use casemate_keyservice::RootKey;
-use casemate_keyservice::file::{FileKey, FileKeyId, Selection};
 use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -21,6 +19,7 @@ mod error;
 mod folders;
 mod outage;
 mod parsed;
+mod root_keys;
 mod source;
 mod values;
 
@@ -28,6 +27,7 @@ pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use error::ConfigError;
 pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
+pub use root_keys::{FileConfig, Place, ReadKeyConfig, RemovedKeyConfig, VersionSelection, WriteKeyConfig};
 pub use source::Source;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
 
@@ -161,50 +161,6 @@ pub struct ProviderConfig {
     pub also_accept: Vec<AlsoAccept>,
 }
 
-/// A root key to write with. All its versions are read.
-#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct WriteKeyConfig {
-    /// For logs and errors.
-    pub name: Parsed<Name>,
-    /// Which version writes: `latest` (the one that the key service calls current) or a number.
-    #[serde(default)]
-    pub version: VersionSelection,
-    /// Versions below this are not read, for example after a leak.
-    pub min_read_version: Option<u64>,
-    /// The key is in a file.
-    pub file: FileConfig,
-}
-
-/// A root key to read with.
-#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ReadKeyConfig {
-    /// For logs and errors.
-    pub name: Parsed<Name>,
-    /// Versions below this are not read, for example after a leak.
-    pub min_read_version: Option<u64>,
-    /// The key is in a file.
-    pub file: FileConfig,
-}
-
-/// A root key that is not read with any more.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RemovedKeyConfig {
-    /// The key was in a file.
-    pub file: RemovedFileConfig,
-}
-
-/// A key file that is not read any more.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RemovedFileConfig {
-    /// Its id.
-    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{32}$"))]
-    pub id: Parsed<FileKeyId>,
-}
-
 /// A recovery recipient.
 #[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -216,17 +172,6 @@ pub struct RecoveryRecipientConfig {
     pub age: Parsed<Recipient>,
 }
 
-/// A key file (`casemate key new`).
-#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FileConfig {
-    /// Where it is delivered to. Absolute.
-    pub path: Parsed<AbsolutePath>,
-    /// Its id, as `casemate key new` and `casemate key list` print it. A file with another id is refused.
-    #[schemars(with = "String", regex(pattern = "^[0-9a-f]{32}$"))]
-    pub id: Parsed<FileKeyId>,
-}
-
 /// Another cluster whose data is read.
 #[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -236,16 +181,6 @@ pub struct AlsoAccept {
     pub cluster_id: Parsed<ClusterId>,
     /// Until when, RFC 3339.
     pub until: Parsed<Until>,
-}
-
-/// Which version of a root key writes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum VersionSelection {
-    /// What the key service calls current.
-    #[default]
-    Latest,
-    /// This one.
-    Pinned(u32),
 }
 
 impl Config {
@@ -288,12 +223,12 @@ impl Config {
 impl ProviderConfig {
     /// The root keys that write, in the file's order.
     pub fn write_keys(&self) -> Vec<Box<dyn RootKey>> {
-        self.root_keys.iter().map(|key| key.file.key(key.version.into())).collect()
+        self.root_keys.iter().map(WriteKeyConfig::key).collect()
     }
 
     /// The root keys that only read, in the file's order.
     pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
-        self.read_keys.iter().map(|key| key.file.key(Selection::Latest)).collect()
+        self.read_keys.iter().map(ReadKeyConfig::key).collect()
     }
 
     /// What it does while a root key that writes is out.
@@ -357,13 +292,8 @@ impl ProviderConfig {
 
     /// What may be read of data of `cluster` and of those in `alsoAccept`.
     pub fn read_policy(&self, cluster: &ClusterId) -> ReadPolicy {
-        let rule = |file: &FileConfig, min_version| ReadRule {
-            key: file.id.prefix(),
-            algorithms: [Algorithm::FILE_AES256_GCM].into(),
-            min_version,
-        };
-        let write = self.root_keys.iter().map(|key| rule(&key.file, key.min_read_version));
-        let read = self.read_keys.iter().map(|key| rule(&key.file, key.min_read_version));
+        let write = self.root_keys.iter().flat_map(|key| key.place().rules(key.min_read_version));
+        let read = self.read_keys.iter().flat_map(|key| key.place().rules(key.min_read_version));
         let also_accept = self.also_accept.iter().map(|other| AcceptedCluster {
             cluster: other.cluster_id.0.clone(),
             until: u64::try_from(other.until.0.0.as_second()).unwrap_or(0),
@@ -397,21 +327,6 @@ impl PeersConfig {
 
 fn file_access(mode: Mode, owner: Option<Id>, group: Option<Id>) -> FileAccess {
     FileAccess { mode, owner: owner.map(|id| id.0), group: group.map(|id| id.0) }
-}
-
-impl FileConfig {
-    fn key(&self, selection: Selection) -> Box<dyn RootKey> {
-        Box::new(FileKey::new(&self.path.0.0, self.id.0, selection))
-    }
-}
-
-impl From<VersionSelection> for Selection {
-    fn from(version: VersionSelection) -> Self {
-        match version {
-            VersionSelection::Latest => Self::Latest,
-            VersionSelection::Pinned(number) => Self::Pinned(number),
-        }
-    }
 }
 
 fn default_state_directory() -> Parsed<AbsolutePath> {
@@ -453,49 +368,6 @@ fn no_more_than_four<T, E: serde::de::Error>(items: Vec<T>) -> Result<Vec<T>, E>
         Err(E::custom(format!("the list has {} items; at most {MOST} are accepted", items.len())))
     } else {
         Ok(items)
-    }
-}
-
-impl<'de> Deserialize<'de> for VersionSelection {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl serde::de::Visitor<'_> for Visitor {
-            type Value = VersionSelection;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`latest` or the number of a version, from 1")
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<VersionSelection, E> {
-                let pinned = u32::try_from(number).ok().filter(|number| *number > 0);
-                pinned
-                    .map(VersionSelection::Pinned)
-                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Unsigned(number), &self))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<VersionSelection, E> {
-                match text {
-                    "latest" => Ok(VersionSelection::Latest),
-                    "label" => Err(E::custom(
-                        "a key file has no labels; use `latest` (the version that `casemate key activate` activated) or a number",
-                    )),
-                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl JsonSchema for VersionSelection {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "VersionSelection".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({
-            "oneOf": [{"const": "latest"}, {"type": "integer", "minimum": 1, "maximum": u32::MAX}]
-        })
     }
 }
 

@@ -3,7 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
-use super::{Config, ConfigError, Endpoint, Id, Mode, Parsed, PeersConfig};
+use super::root_keys::Identity;
+use super::{
+    Config, ConfigError, Endpoint, Id, Mode, Parsed, PeersConfig, Place, ReadKeyConfig, RemovedKeyConfig,
+    WriteKeyConfig, root_keys,
+};
 
 impl Config {
     /// What no field can tell alone.
@@ -26,14 +30,20 @@ impl Config {
             let peers = provider.allowed_peers.as_ref();
             check_socket(path, &provider.endpoint, &provider.socket_mode, owned, peers)?;
             provider.outage.check(path)?;
-            let write = provider.root_keys.iter().map(|key| (&key.name, &key.file));
-            let read = provider.read_keys.iter().map(|key| (&key.name, &key.file));
-            let keys: Vec<_> = write.chain(read).collect();
-            at_most_once(path, "name", keys.iter().map(|(name, _)| (&***name, name.line())))?;
-            let ids = keys.iter().map(|(_, file)| (&*file.id, file.id.line()));
-            at_most_once(path, "id", ids.clone())?;
-            let removed = provider.removed_read_keys.iter().map(|key| (&*key.file.id, key.file.id.line()));
-            both_there_and_removed(path, "removedReadKeys", ids, removed)?;
+            let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
+            let names = write.clone().map(|key| &key.name).chain(read.clone().map(|key| &key.name));
+            at_most_once(path, "name", names.map(|name| (&**name, name.line())))?;
+            root_keys::check(path, write.clone(), read.clone())?;
+            let places = write.map(WriteKeyConfig::place).chain(read.map(ReadKeyConfig::place));
+            let keys: Vec<_> = places.flat_map(Place::identities).collect();
+            for field in Identity::FIELDS {
+                let named = keys.iter().filter(|one| one.field == field);
+                at_most_once(path, field, named.map(|one| (&one.key, one.line)))?;
+            }
+            let removed: Vec<_> =
+                provider.removed_read_keys.iter().flat_map(RemovedKeyConfig::identities).collect();
+            let (there, removed) = (keys.iter().map(|one| (&one.key, one.line)), removed.iter());
+            both_there_and_removed(path, "removedReadKeys", there, removed.map(|one| (&one.key, one.line)))?;
             let recipients = &provider.recovery_recipients;
             at_most_once(path, "name", recipients.iter().map(|one| (&*one.name, one.name.line())))?;
             at_most_once(path, "age", recipients.iter().map(|one| (&*one.age, one.age.line())))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_daemon::confine::Folders;
 
-use super::Config;
+use super::{Config, Place, ReadKeyConfig, WriteKeyConfig};
 
 impl Config {
     /// The folders of all that it names, and of itself in `file`.
@@ -33,8 +33,8 @@ impl Config {
         );
         for provider in &self.providers {
             let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
-            let keys = write.map(|key| &key.file).chain(read.map(|key| &key.file));
-            files.extend(keys.map(|key| key.path.to_path_buf()));
+            let places = write.map(WriteKeyConfig::place).chain(read.map(ReadKeyConfig::place));
+            files.extend(places.flat_map(Place::files));
         }
         files
     }

@@ -65,8 +65,8 @@ fn everything_that_can_be_configured_is_parsed() {
     let [first, second] = &config.providers[..] else { panic!("two providers") };
     assert_eq!(first.endpoint.path(), Some(Path::new("/run/casemate/kms.sock")));
     assert_eq!((first.socket_mode.0.0, first.epoch), (0o660, 3));
-    assert_eq!(first.root_keys[0].version, VersionSelection::Latest);
-    assert_eq!(first.root_keys[1].version, VersionSelection::Pinned(7));
+    assert_eq!(first.root_keys[0].version.0, VersionSelection::Latest);
+    assert_eq!(first.root_keys[1].version.0, VersionSelection::Pinned(7));
     assert_eq!((second.socket_mode.0.0, second.epoch), (0o600, 0));
     assert!(second.also_accept.is_empty() && second.read_keys.is_empty());
 
@@ -181,9 +181,9 @@ const BROKEN: &[(&str, &str, u64, &[&str])] = &[
     ("\"0660\"", "rw", 8, &["socketMode:", "rw", "octal"]),
     ("\"0660\"", "\"0000660\"", 8, &["socketMode:", "0000660", "octal"]),
     // Versions
-    ("version: latest", "version: label", 12, &["version:", "labels", "`latest`"]),
+    ("version: latest", "version: label", 12, &["version:", "main", "labels", "`latest`"]),
     ("version: latest", "version: newest", 12, &["version:", "newest", "`latest`"]),
-    ("version: latest", "version: 0", 12, &["version:", "`0`", "from 1"]),
+    ("version: latest", "version: 0", 12, &["version:", "\"0\"", "from 1"]),
     ("version: latest", "version: 4294967296", 12, &["version:", "4294967296", "from 1"]),
     ("version: latest", "version: -1", 12, &["version:", "-1", "from 1"]),
     ("version: latest", "version: 1.5", 12, &["version:", "1.5", "from 1"]),

@@ -13,8 +13,17 @@ use tokio::time::Instant;
 use super::{Settings, WallClock};
 
 /// Names of the outcomes of a call to a root key, as labels and in `/status`.
-pub const OUTCOMES: [&str; 9] =
-    ["ok", "unreachable", "throttled", "credential", "refused", "corrupt", "not_opened", "undecided", "other"];
+pub const OUTCOMES: [&str; 9] = [
+    "ok",
+    "unreachable",
+    "throttled",
+    "credential",
+    "refused",
+    "corrupt",
+    "not_opened",
+    "undecided",
+    "other",
+];
 
 /// The name of a class among [`OUTCOMES`].
 pub fn class_name(class: Class) -> &'static str {

@@ -2,10 +2,9 @@
 //!
 //! A restart takes any; a running process only what leaves readable all that was readable, or says what is gone.
 
-use casemate_keys::KeyId;
-use casemate_keyservice::file::FileKeyId;
+use casemate_keys::{KeyId, LineagePrefix};
 
-use crate::config::{Config, Endpoint, ProviderConfig};
+use crate::config::{Config, Endpoint, Place, ProviderConfig, RemovedKeyConfig};
 
 /// A configuration that is sound and is not taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +31,7 @@ pub enum NotTakenOver {
     },
     /// A root key that is read with is missing.
     #[error(
-        "provider {provider}: root key {name} (file {id}) is missing, and what is wrapped under it alone could not be read \
+        "provider {provider}: root key {name} ({id}) is missing, and what is wrapped under it alone could not be read \
          any more; keep it under readKeys, or list it under removedReadKeys once nothing needs it{}",
         needed(seen)
     )]
@@ -42,7 +41,7 @@ pub enum NotTakenOver {
         /// What people call it.
         name: String,
         /// Its id.
-        id: FileKeyId,
+        id: LineagePrefix,
         /// Key ids of records that the process has opened and could open no more.
         seen: Vec<KeyId>,
     },
@@ -127,8 +126,8 @@ fn unchanged(field: &'static str, before: impl ToString, after: impl ToString) -
 fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> Result<(), NotTakenOver> {
     let kept = readers(after);
     for (id, name) in readers(before) {
-        let removed = after.removed_read_keys.iter().any(|key| key.file.id.0 == id);
-        if kept.iter().all(|(other, _)| *other != id) && !removed {
+        let mut removed = after.removed_read_keys.iter().flat_map(RemovedKeyConfig::identities);
+        if kept.iter().all(|(other, _)| *other != id) && removed.all(|other| other.key != id) {
             return Err(NotTakenOver::ReaderMissing {
                 provider: before.name.to_string(),
                 name,
@@ -156,9 +155,12 @@ fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> R
 }
 
 /// All root keys that a provider reads with, those that write too.
-fn readers(provider: &ProviderConfig) -> Vec<(FileKeyId, String)> {
-    let write = provider.root_keys.iter().map(|key| (key.file.id.0, key.name.to_string()));
-    let read = provider.read_keys.iter().map(|key| (key.file.id.0, key.name.to_string()));
+fn readers(provider: &ProviderConfig) -> Vec<(LineagePrefix, String)> {
+    let named = |place: Place<'_>, name: String| {
+        place.identities().into_iter().map(move |one| (one.key, name.clone()))
+    };
+    let write = provider.root_keys.iter().flat_map(|key| named(key.place(), key.name.to_string()));
+    let read = provider.read_keys.iter().flat_map(|key| named(key.place(), key.name.to_string()));
     write.chain(read).collect()
 }
 

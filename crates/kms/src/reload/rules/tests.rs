@@ -134,5 +134,5 @@ fn what_is_said_to_be_gone_must_not_be_there() {
     let why = parse("removedProviders: [main]\n", "");
     assert_eq!(why, "c.yaml:4: removedProviders: main is in use in line 6; take it out there, or here");
     let why = parse("", &format!("  removedReadKeys:\n  - file: {{id: {A}}}\n"));
-    assert!(why.starts_with("c.yaml:11: removedReadKeys: aaaa"), "{why}");
+    assert!(why.starts_with("c.yaml:11: removedReadKeys: file:aaaa"), "{why}");
 }
