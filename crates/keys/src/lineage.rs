@@ -1,5 +1,6 @@
 //! The identity of one version of one root key, never the way to it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -94,14 +95,17 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// What all versions of one root key have in common: a lineage up to its version.
+/// What all versions of one root key have in common: a lineage up to its version, or a list of whole lineages.
 ///
 /// `file:4f…/` covers `file:4f…/1/ab…` and `file:4f…/2/cd…`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LineagePrefix {
-    text: String,
-    // Not told by a '/' at the end: a whole lineage may end in an empty field.
-    whole: bool,
+pub struct LineagePrefix(Covered);
+
+// Not told by a '/' at the end: a whole lineage may end in an empty field.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Covered {
+    Below(String),
+    Whole(BTreeSet<Lineage>),
 }
 
 impl LineagePrefix {
@@ -114,24 +118,41 @@ impl LineagePrefix {
         kind: &str,
         fields: impl IntoIterator<Item = F>,
     ) -> Result<Self, LineageError> {
-        Lineage::new(kind, fields).map(|lineage| Self { text: lineage.0 + "/", whole: false })
+        Lineage::new(kind, fields).map(|lineage| Self(Covered::Below(lineage.0 + "/")))
     }
 
     /// The prefix that covers exactly one lineage.
     pub fn exactly(lineage: &Lineage) -> Self {
-        Self { text: lineage.0.clone(), whole: true }
+        Self::one_of([lineage.clone()])
+    }
+
+    /// Covers exactly these lineages: where versions have nothing in common, the configuration lists them.
+    pub fn one_of(lineages: impl IntoIterator<Item = Lineage>) -> Self {
+        Self(Covered::Whole(lineages.into_iter().collect()))
     }
 
     /// The fields of `lineage` after this prefix, or `None` if it is of another key.
     pub fn rest<'a>(&self, lineage: &'a Lineage) -> Option<&'a str> {
-        lineage.0.strip_prefix(&self.text).filter(|rest| !self.whole || rest.is_empty())
+        match &self.0 {
+            Covered::Below(text) => lineage.0.strip_prefix(text),
+            Covered::Whole(lineages) => lineages.contains(lineage).then_some(""),
+        }
     }
 }
 
 impl fmt::Display for LineagePrefix {
-    /// What covered lineages begin with: `file:4f…/`.
+    /// What covered lineages begin with: `file:4f…/`; or all of them: `pkcs11:4f… or pkcs11:5a…`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        match &self.0 {
+            Covered::Below(text) => f.write_str(text),
+            Covered::Whole(lineages) => {
+                for (index, lineage) in lineages.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { " or " };
+                    write!(f, "{separator}{lineage}")?;
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -165,5 +186,18 @@ mod tests {
         let (open, inside) = ("exec:a/".parse().unwrap(), "exec:a/1".parse().unwrap());
         assert_eq!(LineagePrefix::exactly(&open).rest(&inside), None);
         assert_eq!(LineagePrefix::exactly(&open).rest(&open), Some(""));
+    }
+
+    #[test]
+    fn a_list_covers_its_lineages_and_nothing_below_or_beside_them() {
+        let lineage = |text: &str| text.parse::<Lineage>().unwrap();
+        let listed = LineagePrefix::one_of([lineage("pkcs11:bb"), lineage("pkcs11:aa")]);
+        assert_eq!(listed.to_string(), "pkcs11:aa or pkcs11:bb");
+        assert_eq!(listed, LineagePrefix::one_of([lineage("pkcs11:aa"), lineage("pkcs11:bb")]));
+        for (text, rest) in
+            [("pkcs11:aa", Some("")), ("pkcs11:bb", Some("")), ("pkcs11:cc", None), ("pkcs11:aa/1", None)]
+        {
+            assert_eq!(listed.rest(&lineage(text)), rest, "{text}");
+        }
     }
 }

@@ -9,6 +9,8 @@
 //! Map:
 //! * [`RootKey`]: what every key service answers. [`Failure`]: how it doesn't.
 //! * [`file`]: versioned root keys in one file.
+//! * `pkcs11`: root keys in an HSM, by its PKCS#11 module (feature `pkcs11`).
+//! * [`selection`]: which version writes.
 
 use std::fmt;
 use std::future::Future;
@@ -19,6 +21,9 @@ use casemate_keys::{Digest, Lineage, LineagePrefix, Root, payload};
 use zeroize::Zeroizing;
 
 pub mod file;
+#[cfg(feature = "pkcs11")]
+pub mod pkcs11;
+pub mod selection;
 
 /// What a key service answers, in its own time: callers set the deadline.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
