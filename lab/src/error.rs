@@ -104,6 +104,17 @@ pub enum Error {
         stderr: String,
     },
 
+    /// A server did not do what it was asked for, or did not answer.
+    #[error("`{request}` failed: {found}")]
+    Request {
+        /// Method and address.
+        request: String,
+        /// The status of the answer; nothing if there was none.
+        status: Option<u16>,
+        /// What it said, or why nobody answered.
+        found: String,
+    },
+
     /// A one-shot command answered what the lab can't read.
     #[error("`{command}` answered what the lab can't read: {found}")]
     Answer {

