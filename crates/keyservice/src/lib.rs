@@ -93,7 +93,7 @@ pub struct Failure {
 }
 
 /// What a failure says about the root key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum Class {
     /// No answer: network, a missing file, an overloaded server.

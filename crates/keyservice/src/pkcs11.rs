@@ -3,15 +3,59 @@
 //! The module is foreign code: it runs in a process of its own, the *host*, which may hang, crash or leak without
 //! taking this one along.
 //!
+//! * [`Pkcs11Key`]: the root key; it asks a host, which it starts by way of [`Launch`] and replaces when it must.
 //! * [`HostConfig`]: what a host loads, and what it may touch. [`Pkcs11Config`]: a root key behind one.
+//! * [`serve`]: the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-use casemate_keys::{Lineage, LineagePrefix};
+use casemate_keys::{Algorithm, Lineage, LineagePrefix};
 use serde::{Deserialize, Serialize};
+
+mod client;
+mod code;
+mod frame;
+mod host;
+mod key;
+mod pin;
+mod token;
+mod wraps;
+
+pub use host::serve;
+pub use key::Pkcs11Key;
+
+/// Starts and ends the host of one token. Both may block for a moment.
+pub trait Launch: fmt::Debug + Send + Sync {
+    /// Starts a host, ending the one before, and gives the other end of its socket.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being started.
+    fn launch(&self) -> io::Result<UnixStream>;
+
+    /// Ends the host, at once; says how it had ended by itself, if it had.
+    fn end(&self) -> Option<String>;
+}
+
+/// How long a module may take before its host is replaced.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a call.
+    pub call: Duration,
+    /// For the first one, in which it is loaded, finds its device and logs in.
+    pub start: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { call: Duration::from_millis(2500), start: Duration::from_secs(20) }
+    }
+}
 
 /// A root key in a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +63,7 @@ pub struct Pkcs11Config {
     /// The host that reaches the token.
     pub host: HostConfig,
     /// How the key wraps.
-    pub mechanism: Wrapping,
+    pub wrapping: Wrapping,
     /// All versions of this root key. PKCS#11 knows no versions: they are keys of their own, which the admin lists,
     /// and adds to at each rotation. What is not listed is neither read nor written with.
     pub keys: BTreeSet<CkaId>,
@@ -113,6 +157,29 @@ impl Pkcs11Config {
     /// The lineages of all versions.
     pub fn prefix(&self) -> LineagePrefix {
         LineagePrefix::one_of(self.keys.iter().map(CkaId::lineage))
+    }
+}
+
+impl Wrapping {
+    /// How records name it.
+    pub fn algorithm(self) -> Algorithm {
+        match self {
+            Self::AesGcm => Algorithm::PKCS11_AES256_GCM,
+            Self::AesKwp => Algorithm::PKCS11_AES_KWP,
+            Self::RsaOaep => Algorithm::RSA_OAEP_SHA256,
+        }
+    }
+
+    fn of(algorithm: Algorithm) -> Option<Self> {
+        [Self::AesGcm, Self::AesKwp, Self::RsaOaep]
+            .into_iter()
+            .find(|wrapping| wrapping.algorithm() == algorithm)
+    }
+}
+
+impl fmt::Display for Wrapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.algorithm().fmt(f)
     }
 }
 

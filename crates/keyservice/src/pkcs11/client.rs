@@ -1,0 +1,310 @@
+//! The daemon's side of a host: it is started when it is needed, and replaced when it hangs, crashes or leaks.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use super::frame::{self, Answer, Ask, Outcome, Request};
+use super::host::SESSIONS;
+use super::{Launch, Patience};
+use crate::{Class, Failure};
+
+/// A host that lived as long is no reason to wait before the next one.
+const SOUND: Duration = Duration::from_secs(60);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A host that may be there or not.
+#[derive(Debug)]
+pub(super) struct Host {
+    launcher: Arc<dyn Launch>,
+    patience: Patience,
+    /// A call that waits for its turn is not one that hangs.
+    turns: Arc<Semaphore>,
+    current: tokio::sync::Mutex<Current>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    pauses: Option<ExponentialBackoff>,
+    not_before: Option<Instant>,
+}
+
+/// What a host answered: who writes or nothing, and bytes.
+pub(super) type Reply = (Outcome, Zeroizing<Vec<u8>>);
+
+impl Host {
+    pub(super) fn new(launcher: Arc<dyn Launch>, patience: Patience) -> Self {
+        Self { launcher, patience, turns: Arc::new(Semaphore::new(SESSIONS)), current: Default::default() }
+    }
+
+    /// Asks, and waits until there is an answer or the host is given up.
+    pub(super) async fn call(&self, ask: &Ask, bytes: &[u8]) -> Result<Reply, Failure> {
+        let turn = self.turns.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| gone("it is being stopped"))?;
+        let connection = self.connection().await?;
+        let answer = connection.send(ask, bytes, turn, self.patience)?;
+        answer.await.unwrap_or_else(|_| Err(gone("it is being stopped")))
+    }
+
+    /// The connection to a host that is neither dead nor spent.
+    async fn connection(&self) -> Result<Arc<Connection>, Failure> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = current.connection.clone() {
+            match connection.health() {
+                Health::Sound => return Ok(connection),
+                Health::Spent => {
+                    connection.emptied().await;
+                    current.connection = None;
+                }
+                Health::Dead(why) => {
+                    current.connection = None;
+                    current.died(connection.born);
+                    tracing::warn!("the host of a PKCS#11 module is given up: {why}");
+                }
+            }
+        }
+        if let Some(left) = current.not_before.and_then(|at| at.checked_duration_since(Instant::now())) {
+            return Err(gone(&format!(
+                "it failed more than once; it is started again in {} ms",
+                left.as_millis()
+            )));
+        }
+        let launcher = self.launcher.clone();
+        let launched = tokio::task::spawn_blocking(move || launcher.launch());
+        let launched = launched.await.unwrap_or_else(|_| Err(io::Error::other("broken off")));
+        match launched.and_then(|stream| Connection::open(stream, self.launcher.clone())) {
+            Ok(connection) => {
+                current.connection = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(error) => {
+                current.died(Instant::now());
+                Err(gone(&format!("it can't be started: {error}")))
+            }
+        }
+    }
+}
+
+impl Current {
+    /// Sets the time before which no other host is started: none after one that lived long, or the first to fail.
+    fn died(&mut self, born: Instant) {
+        if born.elapsed() > SOUND {
+            self.pauses = None;
+        }
+        self.not_before = match &mut self.pauses {
+            Some(pauses) => pauses.next().map(|pause| Instant::now() + pause),
+            first => {
+                let pauses = ExponentialBuilder::default()
+                    .with_min_delay(FIRST_PAUSE)
+                    .with_max_delay(LONGEST_PAUSE)
+                    .without_max_times()
+                    .with_jitter();
+                *first = Some(pauses.build());
+                None
+            }
+        };
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    born: Instant,
+    frames: mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
+    launcher: Arc<dyn Launch>,
+    state: Mutex<State>,
+    empty: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    pending: HashMap<u64, Pending>,
+    answered: bool,
+    spent: bool,
+    dead: Option<String>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    answer: oneshot::Sender<Result<Reply, Failure>>,
+    /// Kept until there is an answer, be the caller gone or not: the session is busy.
+    _turn: OwnedSemaphorePermit,
+}
+
+enum Health {
+    Sound,
+    Spent,
+    Dead(String),
+}
+
+impl Connection {
+    fn open(stream: UnixStream, launcher: Arc<dyn Launch>) -> io::Result<Arc<Self>> {
+        stream.set_nonblocking(true)?;
+        let (read, write) = tokio::net::UnixStream::from_std(stream)?.into_split();
+        let (frames, queue) = mpsc::unbounded_channel();
+        let (state, empty) = (Mutex::default(), Notify::new());
+        let connection = Arc::new(Self { born: Instant::now(), frames, launcher, state, empty });
+        tokio::spawn(write_all(queue, write));
+        tokio::spawn(read_all(read, Arc::downgrade(&connection)));
+        Ok(connection)
+    }
+
+    fn health(&self) -> Health {
+        let state = self.state();
+        match &state.dead {
+            Some(why) => Health::Dead(why.clone()),
+            None if state.spent => Health::Spent,
+            None => Health::Sound,
+        }
+    }
+
+    /// Until no call is in flight.
+    async fn emptied(&self) {
+        loop {
+            let changed = self.empty.notified();
+            if self.state().pending.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn send(
+        self: &Arc<Self>,
+        ask: &Ask,
+        bytes: &[u8],
+        turn: OwnedSemaphorePermit,
+        patience: Patience,
+    ) -> Result<oneshot::Receiver<Result<Reply, Failure>>, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let mut state = self.state();
+        if let Some(why) = &state.dead {
+            return Err(gone(why));
+        }
+        let number = state.next;
+        let request = Request { number, ask: ask.clone() };
+        let refused = |error: io::Error| {
+            Failure::new(Class::Refused, error.to_string(), "this is a fault of the program")
+        };
+        let frame = frame::encode(&request, bytes).map_err(refused)?;
+        state.next += 1;
+        // The first one loads the module and logs in.
+        let patience = if state.answered { patience.call } else { patience.start };
+        state.pending.insert(number, Pending { answer, _turn: turn });
+        drop(state);
+        if self.frames.send(frame).is_err() {
+            self.die("it does not listen any more");
+        }
+        tokio::spawn(watch(Arc::downgrade(self), number, patience));
+        Ok(answered)
+    }
+
+    fn receive(&self, frame: &[u8]) -> io::Result<()> {
+        let (answer, bytes): (Answer, _) = frame::decode(frame)?;
+        for line in answer.said {
+            tracing::warn!("PKCS#11: {line}");
+        }
+        let mut state = self.state();
+        let pending = state.pending.remove(&answer.number);
+        let pending = pending.ok_or_else(|| io::Error::other("it answers what was not asked"))?;
+        state.answered = true;
+        if let Some(why) = answer.spent.filter(|_| !state.spent) {
+            tracing::warn!("the host of a PKCS#11 module is replaced: {why}");
+            state.spent = true;
+        }
+        if state.pending.is_empty() {
+            self.empty.notify_waiters();
+        }
+        drop(state);
+        // A caller that is gone does not mind.
+        let _ = pending.answer.send(Ok((answer.outcome, bytes)));
+        Ok(())
+    }
+
+    /// All calls in flight fail, and the process is ended.
+    fn die(&self, why: &str) {
+        let mut state = self.state();
+        if state.dead.is_some() {
+            return;
+        }
+        state.dead = Some(why.to_owned());
+        let pending = std::mem::take(&mut state.pending);
+        self.empty.notify_waiters();
+        drop(state);
+        let (launcher, why) = (self.launcher.clone(), why.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let why = match launcher.end() {
+                Some(end) => format!("{why}: {end}"),
+                None => why,
+            };
+            for (_, pending) in pending {
+                let _ = pending.answer.send(Err(gone(&why)));
+            }
+        });
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives the host up if call `number` is still without an answer then.
+async fn watch(connection: Weak<Connection>, number: u64, patience: Duration) {
+    tokio::time::sleep(patience).await;
+    let Some(connection) = connection.upgrade() else { return };
+    let hangs = connection.state().pending.contains_key(&number);
+    if hangs {
+        connection.die(&format!("a call of the module did not return within {} ms", patience.as_millis()));
+    }
+}
+
+async fn write_all(mut queue: mpsc::UnboundedReceiver<Zeroizing<Vec<u8>>>, mut to: OwnedWriteHalf) {
+    while let Some(frame) = queue.recv().await {
+        if to.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn read_all(mut from: OwnedReadHalf, connection: Weak<Connection>) {
+    let why = loop {
+        let frame = match read(&mut from).await {
+            Ok(frame) => frame,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break "it ended".to_owned(),
+            Err(error) => break error.to_string(),
+        };
+        let Some(connection) = connection.upgrade() else { return };
+        if let Err(error) = connection.receive(&frame) {
+            break format!("what it sent can't be used: {error}");
+        }
+    };
+    if let Some(connection) = connection.upgrade() {
+        connection.die(&why);
+    }
+}
+
+async fn read(from: &mut OwnedReadHalf) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut prefix = [0; 4];
+    from.read_exact(&mut prefix).await?;
+    let mut frame = Zeroizing::new(vec![0; frame::length(prefix)?]);
+    from.read_exact(&mut frame).await?;
+    Ok(frame)
+}
+
+fn gone(why: &str) -> Failure {
+    let what = format!("the process that holds the PKCS#11 module does not answer: {why}");
+    let remedy = "it is started anew by itself; if that goes on, look at the log and at the module's own";
+    Failure::new(Class::Unreachable, what, remedy)
+}

@@ -1,0 +1,112 @@
+//! A root key in a token, as the daemon sees it.
+
+use std::sync::Arc;
+
+use casemate_keys::{Algorithm, Digest, LineagePrefix, Root, payload};
+use zeroize::Zeroizing;
+
+use super::client::{Host, Reply};
+use super::frame::{Ask, Outcome};
+use super::{CkaId, Launch, Patience, Pkcs11Config, Wrapping};
+use crate::{Answer, Class, Failure, RootKey};
+
+/// A root key in a token.
+#[derive(Debug)]
+pub struct Pkcs11Key {
+    config: Pkcs11Config,
+    prefix: LineagePrefix,
+    host: Host,
+}
+
+impl Pkcs11Key {
+    /// The key that `config` names. Nothing is started before it is asked something.
+    pub fn new(config: Pkcs11Config, launcher: Arc<dyn Launch>) -> Self {
+        Self::with_patience(config, launcher, Patience::default())
+    }
+
+    /// The same, with other bounds on how long the module may take.
+    pub fn with_patience(config: Pkcs11Config, launcher: Arc<dyn Launch>, patience: Patience) -> Self {
+        Self { prefix: config.prefix(), config, host: Host::new(launcher, patience) }
+    }
+
+    /// The listed key of `root`, and how the root says that it wraps.
+    fn key(&self, root: &Root) -> Result<(CkaId, Wrapping), Failure> {
+        let key = self.config.keys.iter().find(|key| key.lineage() == root.lineage);
+        let key = key.ok_or_else(|| {
+            let what = format!("{} is not one of the keys of {}", root.lineage, self.prefix);
+            Failure::new(Class::Refused, what, "list its id in the configuration")
+        })?;
+        let wrapping = Wrapping::of(root.algorithm).ok_or_else(|| {
+            let what = format!("a key in a token does not wrap with {}", root.algorithm);
+            Failure::new(Class::Refused, what, "correct the algorithms of this key in the configuration")
+        })?;
+        Ok((key.clone(), wrapping))
+    }
+
+    async fn call(&self, ask: Ask, bytes: &[u8]) -> Result<Reply, Failure> {
+        let (outcome, bytes) = self.host.call(&ask, bytes).await?;
+        match outcome {
+            Outcome::Failed { class, what, remedy, missing } => {
+                let missing = missing.map(|key| key.lineage());
+                Err(Failure { missing, ..Failure::new(class, what, remedy) })
+            }
+            outcome => Ok((outcome, bytes)),
+        }
+    }
+}
+
+impl RootKey for Pkcs11Key {
+    fn prefix(&self) -> &LineagePrefix {
+        &self.prefix
+    }
+
+    fn observe(&self) -> Answer<'_, Root> {
+        Box::pin(async {
+            let Pkcs11Config { wrapping, keys, writes, .. } = &self.config;
+            let ask = Ask::Observe { wrapping: *wrapping, keys: keys.clone(), writes: writes.clone() };
+            match self.call(ask, &[]).await? {
+                (Outcome::Writes(key), _) if keys.contains(&key) => {
+                    Ok(Root { lineage: key.lineage(), algorithm: wrapping.algorithm() })
+                }
+                _ => Err(senseless()),
+            }
+        })
+    }
+
+    fn wrap<'a>(
+        &'a self,
+        root: &'a Root,
+        core: &'a Digest,
+        payload: &'a [u8; payload::LEN],
+    ) -> Answer<'a, Vec<u8>> {
+        Box::pin(async move {
+            let (key, wrapping) = self.key(root)?;
+            let ask = Ask::Wrap { wrapping, key, associated: payload::associated_data(core) };
+            let (_, wrap) = self.call(ask, payload).await?;
+            if wrap.is_empty() { Err(senseless()) } else { Ok(wrap.to_vec()) }
+        })
+    }
+
+    fn unwrap<'a>(
+        &'a self,
+        root: &'a Root,
+        core: &'a Digest,
+        wrap: &'a [u8],
+    ) -> Answer<'a, Zeroizing<Vec<u8>>> {
+        Box::pin(async move {
+            let (key, wrapping) = self.key(root)?;
+            let ask = Ask::Unwrap { wrapping, key, associated: payload::associated_data(core) };
+            let (_, payload) = self.call(ask, wrap).await?;
+            Ok(payload)
+        })
+    }
+
+    fn binds_associated_data(&self, root: &Root) -> bool {
+        root.algorithm == Algorithm::PKCS11_AES256_GCM
+    }
+}
+
+fn senseless() -> Failure {
+    let what = "the process that holds the PKCS#11 module answers another question";
+    Failure::new(Class::Corrupt, what, "this is a fault of the program")
+}
