@@ -19,18 +19,19 @@ const REFUSED_FOR: u64 = 120_000;
 pub enum Event {
     /// By configuration and key services, this is what should write now.
     Observed(WritePolicy),
-    /// What should write could not be found out.
+    /// What should write could not be found out. Of several root keys, [`Trouble::gravest`] counts.
     NotObserved(Trouble),
     /// A local KEK was wrapped and opened again under this policy, and what a restart needs is on disk.
     Prepared(KeyId),
     /// That failed.
     NotPrepared(KeyId, Trouble),
-    /// This node's record of this policy was opened by its root keys.
+    /// This node's record of this policy was opened by every one of its root keys.
     RecordOpened(KeyId),
-    /// The root keys of this policy are well and say that this node's record of it is none of theirs: *same name, other
+    /// A root key of this policy is well and says that this node's record of it is none of its own: *same name, other
     /// key*. To make a new local KEK instead would write what no other node can read.
     RecordNotOpened(KeyId),
-    /// The active policy was tried with the prober's own payload: wrapped, opened again.
+    /// The active policy was tried with the prober's own payload: wrapped, opened again, by every one of its root keys.
+    /// Whatever is wrong with one of them is wrong with the policy; of several, [`Trouble::gravest`] counts.
     Probed(Result<(), Trouble>),
 }
 
@@ -39,8 +40,13 @@ pub enum Event {
 pub enum Action {
     /// Observe once more, now: nothing is active and the first sighting alone does not confirm.
     ObserveAgain,
-    /// Get a local KEK under this policy (re-open the current record or make one) and answer
-    /// [`Event::Prepared`], [`Event::NotPrepared`] or [`Event::RecordNotOpened`].
+    /// Get a local KEK under this policy and answer [`Event::Prepared`], [`Event::NotPrepared`] or
+    /// [`Event::RecordNotOpened`].
+    ///
+    /// If this node's record is of this policy, it is re-opened: one root key that opens it is enough while others can't be
+    /// asked, and a sealed cache while none can. One that says no makes it [`Event::NotPrepared`], one that is well and
+    /// does not open it [`Event::RecordNotOpened`]. A new local KEK is made only if there is no such record (or it is too
+    /// old, or damaged), and takes every root key.
     Prepare(WritePolicy),
     /// Switch: what was prepared writes from now on, and Status names it.
     Activate(KeyId),
@@ -92,8 +98,11 @@ pub struct Machine {
     resumable: Option<WritePolicy>,
     accept_reuse: Option<KeyId>,
     active: Option<WritePolicy>,
-    /// Whether the root keys of what is active are others of the same name.
-    other_key: bool,
+    /// Whether what is active was resumed unseen and no probe has told since how its root keys are.
+    unprobed: bool,
+    /// Those whose record their root keys did not open, of what is active or was on its way; until they do, or another
+    /// policy is active.
+    other_keys: Vec<KeyId>,
     candidate: Option<Candidate>,
     reuse: Option<KeyId>,
     trouble: Option<Trouble>,
@@ -105,8 +114,8 @@ struct Candidate {
     policy: WritePolicy,
     sightings: u8,
     preparing: bool,
-    /// Whether its root keys did not open the record of it.
-    other_key: bool,
+    /// Whether it is being prepared although nobody could see that it should write.
+    unseen: bool,
 }
 
 /// What probes said since the last good one.
@@ -136,7 +145,8 @@ impl Machine {
             resumable,
             accept_reuse,
             active: None,
-            other_key: false,
+            unprobed: false,
+            other_keys: Vec::new(),
             candidate: None,
             reuse: None,
             trouble: None,
@@ -161,10 +171,7 @@ impl Machine {
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
         match event {
             Event::Observed(policy) => self.observed(policy),
-            Event::NotObserved(trouble) => {
-                self.trouble = Some(trouble);
-                Vec::new()
-            }
+            Event::NotObserved(trouble) => self.not_observed(trouble),
             Event::Prepared(key_id) => self.prepared(&key_id),
             Event::NotPrepared(key_id, trouble) => {
                 // The next sighting tries again.
@@ -213,7 +220,7 @@ impl Machine {
         if candidate.preparing {
             Vec::new()
         } else if candidate.sightings >= SIGHTINGS {
-            candidate.preparing = true;
+            (candidate.preparing, candidate.unseen) = (true, false);
             vec![Action::Prepare(candidate.policy.clone())]
         } else if self.active.is_none() {
             vec![Action::ObserveAgain]
@@ -224,39 +231,74 @@ impl Machine {
 
     /// What should write was active before another one. The last active one goes on, if it can.
     fn fall_back_to_history(&mut self) -> Vec<Action> {
-        let last = self.resumable.clone().filter(|policy| self.ledger.last() == Some(&policy.key_id()));
-        match (&self.active, last) {
-            (None, Some(policy)) => {
-                if self.candidate.as_ref().is_none_or(|candidate| candidate.policy != policy) {
-                    self.candidate = Some(Candidate::new(policy, SIGHTINGS - 1));
-                }
-                self.advance_candidate()
-            }
-            _ => {
-                self.candidate = None;
-                Vec::new()
-            }
+        let Some(policy) = self.last_active() else {
+            self.candidate = None;
+            return Vec::new();
+        };
+        if self.candidate.as_ref().is_none_or(|candidate| candidate.policy != policy) {
+            self.candidate = Some(Candidate::new(policy, SIGHTINGS - 1));
         }
+        self.advance_candidate()
+    }
+
+    fn not_observed(&mut self, trouble: Trouble) -> Vec<Action> {
+        let kind = trouble.kind;
+        self.trouble = Some(trouble);
+        if kind == TroubleKind::Undecided {
+            // That is an answer, and it was not the candidate: twice in a row begins anew.
+            self.candidate.take_if(|candidate| candidate.sightings < SIGHTINGS);
+        }
+        if kind.says_nothing_of_the_last_one() { self.resume_unseen() } else { Vec::new() }
+    }
+
+    /// What was active last was confirmed in its time: it goes on although nobody can see what should write.
+    fn resume_unseen(&mut self) -> Vec<Action> {
+        let is_preparing = self.candidate.as_ref().is_some_and(|candidate| candidate.preparing);
+        // A root key that says no has said so of this one; and one that is another opens nothing, whoever else does.
+        let policy = self
+            .last_active()
+            .filter(|policy| !is_preparing && self.refusal().is_none() && !self.is_other_key(policy));
+        let Some(policy) = policy else { return Vec::new() };
+        let candidate = Candidate::new(policy.clone(), SIGHTINGS);
+        self.candidate = Some(Candidate { preparing: true, unseen: true, ..candidate });
+        vec![Action::Prepare(policy)]
+    }
+
+    /// What was active before the restart, if nothing is active yet and it was the last one.
+    fn last_active(&self) -> Option<WritePolicy> {
+        let resumable = self.resumable.as_ref().filter(|_| self.active.is_none());
+        resumable.filter(|policy| self.ledger.last() == Some(&policy.key_id())).cloned()
     }
 
     fn prepared(&mut self, key_id: &KeyId) -> Vec<Action> {
+        let of_it = |candidate: &mut Candidate| {
+            candidate.sightings >= SIGHTINGS && candidate.policy.key_id() == *key_id
+        };
         // An answer about a candidate that is no longer wanted changes nothing.
-        if self.candidate_of(key_id).is_none_or(|candidate| candidate.sightings < SIGHTINGS) {
-            return Vec::new();
+        let Some(candidate) = self.candidate.take_if(of_it) else { return Vec::new() };
+        // That it could be opened heals nothing of what was known of it: only a probe does, or its record.
+        if self.resumable.take().as_ref() != Some(&candidate.policy) {
+            self.failing = None;
         }
-        self.active = self.candidate.take().map(|candidate| candidate.policy);
-        (self.resumable, self.failing, self.other_key) = (None, None, false);
+        self.other_keys.retain(|other| other == key_id);
+        self.unprobed = candidate.unseen;
+        self.active = Some(candidate.policy);
         vec![Action::Activate(key_id.clone())]
     }
 
     fn record_opens(&mut self, key_id: &KeyId, opens: bool) {
-        if self.active.as_ref().is_some_and(|active| active.key_id() == *key_id) {
-            self.other_key = !opens;
+        let is_active = self.active.as_ref().is_some_and(|active| active.key_id() == *key_id);
+        let candidate = self.candidate_of(key_id);
+        if !is_active && candidate.is_none() {
+            return;
         }
-        if let Some(candidate) = self.candidate_of(key_id) {
-            candidate.other_key = !opens;
+        if let Some(candidate) = candidate {
             // The next sighting tries again.
             candidate.preparing &= opens;
+        }
+        self.other_keys.retain(|other| other != key_id);
+        if !opens {
+            self.other_keys.push(key_id.clone());
         }
     }
 
@@ -265,10 +307,15 @@ impl Machine {
             return Vec::new();
         }
         match (result, &mut self.failing) {
+            (Err(trouble), _) if !trouble.kind.is_of_root_keys() => {
+                self.trouble = Some(trouble);
+                return Vec::new();
+            }
             (Ok(()), failing) => *failing = None,
             (Err(trouble), Some(failing)) => failing.again(now, trouble),
             (Err(trouble), failing @ None) => *failing = Some(Failing::new(now, trouble)),
         }
+        self.unprobed = false;
         if self.row(now).reads == Reads::GoOn {
             return Vec::new();
         }
@@ -305,15 +352,14 @@ impl Machine {
         if self.refusal().is_some() {
             return State::Refused;
         }
+        if self.active.as_ref().or(self.candidate()).is_some_and(|policy| self.is_other_key(policy)) {
+            return State::OtherKey;
+        }
         if self.active.is_none() {
-            return match (&self.reuse, &self.candidate) {
-                (_, Some(candidate)) if candidate.other_key => State::OtherKey,
-                (Some(_), _) => State::Reused,
-                (None, _) => State::Starting,
-            };
+            return if self.reuse.is_some() { State::Reused } else { State::Starting };
         }
         match &self.failing {
-            _ if self.other_key => State::OtherKey,
+            _ if self.unprobed => State::Starting,
             None => State::Well,
             Some(failing) if failing.latest.kind == TroubleKind::Credential => State::Credential,
             Some(failing) if failing.lasts_longer_than(self.rules.policy.time(), now) => State::OutageEnded,
@@ -371,9 +417,12 @@ impl Machine {
 
     /// The key id of what is active, or else on its way, if its root keys are others of the same name.
     pub fn other_key(&self) -> Option<KeyId> {
-        let active = self.active.as_ref().filter(|_| self.other_key);
-        let candidate = self.candidate.as_ref().filter(|candidate| candidate.other_key);
-        active.or(candidate.map(|candidate| &candidate.policy)).map(WritePolicy::key_id)
+        let mut policies = self.active.iter().chain(self.candidate());
+        policies.find(|policy| self.is_other_key(policy)).map(WritePolicy::key_id)
+    }
+
+    fn is_other_key(&self, policy: &WritePolicy) -> bool {
+        !self.other_keys.is_empty() && self.other_keys.contains(&policy.key_id())
     }
 
     /// What is wrong: what probes say, or else what came since the last good observation.
@@ -390,7 +439,7 @@ impl Machine {
 
 impl Candidate {
     fn new(policy: WritePolicy, sightings: u8) -> Self {
-        Self { policy, sightings, preparing: false, other_key: false }
+        Self { policy, sightings, preparing: false, unseen: false }
     }
 }
 

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::outage::{OnRefused, Policy};
 
+mod resume;
+
 /// For rules without a time, any moment will do.
 const NOW: Millis = Millis(0);
 
@@ -357,6 +359,9 @@ fn wiped_is_opened_again_before_it_writes() {
     machine.handle(NOW, Event::NotPrepared(id(1), trouble(TroubleKind::Refused)));
     assert_eq!(machine.standing(NOW), stopped);
     assert_eq!(drive(&mut machine, 0, Event::Observed(policy(1))), [id(1)]);
+    // That it opens is not that it wraps: what it was wiped for, only a good probe ends.
+    assert_eq!(machine.standing(NOW), stopped);
+    assert_eq!(machine.handle(NOW, Event::Probed(Ok(()))), []);
     assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
 }
 
@@ -388,11 +393,33 @@ fn same_name_other_key() {
         machine.handle(NOW, Event::RecordNotOpened(id(1)));
         assert_eq!(machine.standing(NOW), other(1));
     }
+    // Another root key, or a sealed cache, may open the record: that heals nothing, the record itself does.
     let mut healed = machine.clone();
     assert_eq!(drive(&mut healed, 0, Event::Observed(policy(1))), [id(1)]);
+    assert_eq!(healed.standing(NOW), other(1));
+    healed.handle(NOW, Event::RecordOpened(id(1)));
     assert_eq!(healed.standing(NOW), Standing::Writing(id(1)));
+    // An epoch makes another configuration of it, of which nothing is known.
+    assert_eq!(machine.of_other_configuration().other_key(), None);
     assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
     assert_eq!(machine.standing(NOW), Standing::Writing(id(2)));
+
+    // It does not take the ledger to know: the record is on disk.
+    let mut machine = Machine::new(Ledger::default(), Some(policy(1)), None);
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(1))), [Action::ObserveAgain]);
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(1))), [Action::Prepare(policy(1))]);
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    assert_eq!(machine.standing(NOW), other(1));
+
+    // What is on its way is not what writes: that of the one says nothing of the other, both ways.
+    let mut machine = running(1);
+    machine.handle(NOW, Event::Observed(policy(2)));
+    machine.handle(NOW, Event::Observed(policy(2)));
+    machine.handle(NOW, Event::RecordNotOpened(id(2)));
+    assert_eq!((machine.standing(NOW), machine.other_key()), (Standing::Writing(id(1)), Some(id(2))));
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    machine.handle(NOW, Event::RecordOpened(id(2)));
+    assert_eq!((machine.standing(NOW), machine.other_key()), (other(1), Some(id(1))));
 }
 
 #[derive(Clone, Debug)]

@@ -148,6 +148,10 @@ The metric is `casemate_kms_state`, with the label `state`; `/status` and the lo
 | *corrupt* | an answer that can't be, such as another payload than the one that was wrapped | outage |
 | *credential* | the key service does not accept who we are: token expired, login failed, clocks differ | credential |
 | *refused* | it knows us and says no: disabled, destroyed, denied | outage; after three times over at least two minutes, refused |
+| *undecided* | it is well, and the selection fits none of its versions, or several | nothing: what was confirmed last writes on, and it is reported |
+
+With several root keys in a write policy, what is wrong with one of them is wrong with the policy, although each of them can
+read; of several troubles the one that leads furthest counts.
 
 Only what the plugin itself asks counts: it wraps a payload of its own under the active write policy, and opens it again.
 What a root key answers to bytes that came from etcd changes no state: whoever writes etcd could stop all writes.
@@ -171,7 +175,7 @@ A provider's [configuration](kms-config.md) names one under `outage`, with its t
 | `failAfter` | who wants an API server taken out of the load balancer at once, and writes stopped after a while. Unready alone stops no write: kube-apiserver goes on under the same key id for as long as it gets one |
 | `failClosed` | who must not write while the key service can't be asked |
 
-An outage begins with the first failed probe and ends with the first good one. A lost credential coasts under all policies
+An outage begins with the first failed probe and ends with the first good one; a node that starts in one begins to count then. A lost credential coasts under all policies
 and for any time: an expired token must not stop a control plane. It neither begins an outage nor ends one.
 
 `keepReads` (the default) and `wipe` say what happens once a root key says no for good. With `wipe`, what could be read
@@ -182,7 +186,8 @@ before anything is written.
 
 A root key was deleted and made again, or restored from elsewhere, under the same name, and does not open this node's last
 record. Writing under its key id stops, since no other node could tell the two keys apart. It heals by itself when the
-record opens again: bring the old key back. Otherwise raise `epoch` on all nodes, which makes the new key a write policy of
+record opens again, under each of its root keys: bring the old key back. That the new one wraps well, or that another root
+key or a sealed cache opens the record, heals nothing. Otherwise raise `epoch` on all nodes, which makes the new key a write policy of
 its own; what the old one wrapped is read as long as a local KEK of it is opened somewhere, and by a recovery recipient. A
 root key in a file can't be mistaken so: its lineage holds check digits of the secret.
 ";

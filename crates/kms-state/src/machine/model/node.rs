@@ -299,9 +299,10 @@ impl Node {
                 return Err(format!("{wanted:?} writes and was not seen twice: {:?}", truth.seen));
             }
             truth.history.push(wanted);
+            truth.refusals = 0;
+            truth.other_keys.clear();
         }
-        (truth.refusals, truth.credential) = (0, false);
-        truth.other_keys.clear();
+        truth.credential = false;
         self.writing = self.record.filter(|record| record.policy == wanted);
         self.machine.note_active(key_id, 0);
         self.ledger = self.machine.ledger().clone();

@@ -1,0 +1,211 @@
+//! What happens when nobody can see which policy should write.
+
+use TroubleKind::{Corrupt, Credential, Local, Refused, Throttled, Undecided, Unreachable};
+
+use super::*;
+
+fn missed(machine: &mut Machine, kind: TroubleKind) -> Vec<Action> {
+    machine.handle(NOW, Event::NotObserved(trouble(kind)))
+}
+
+fn restarted(ledger: &[u64], resumable: Option<u64>) -> Machine {
+    Machine::new(history(ledger), resumable.map(policy), None)
+}
+
+/// Through the resumption, up to the first probe.
+fn resumed(kind: TroubleKind, rules: Rules) -> Machine {
+    let mut machine = restarted(&[1], Some(1)).under(rules);
+    assert_eq!(drive(&mut machine, 0, Event::NotObserved(trouble(kind))), [id(1)]);
+    machine
+}
+
+#[test]
+fn undecided_is_reported_and_what_was_confirmed_last_writes_on() {
+    let mut machine = running(1);
+    for _ in 0..5 {
+        assert_eq!(missed(&mut machine, Undecided), []);
+        assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
+        assert_eq!(machine.trouble(), Some(&trouble(Undecided)));
+        assert_eq!(machine.row(NOW).state, State::Well);
+    }
+    // It is an answer: what was seen before and after was not seen twice in a row.
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(2))), []);
+    missed(&mut machine, Undecided);
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(2))), []);
+    // What was confirmed before stays so.
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
+    machine.handle(NOW, Event::NotPrepared(id(2), trouble(Throttled)));
+    missed(&mut machine, Undecided);
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
+    assert_eq!(machine.trouble(), None);
+}
+
+#[test]
+fn undecided_without_a_history_is_what_status_says() {
+    let why = Trouble { kind: Undecided, message: "versions 3 and 4 carry the label `write`".into() };
+    // Nothing was ever active; or the ledger was lost; or what could be resumed is not what was active last.
+    for (ledger, resumable) in [(&[][..], None), (&[], Some(1)), (&[1, 2], None), (&[1, 2], Some(1))] {
+        let mut machine = restarted(ledger, resumable);
+        assert_eq!(machine.handle(NOW, Event::NotObserved(why.clone())), []);
+        let refusing = Standing::Refusing(Refusing::NotReady(Some(why.clone())));
+        assert_eq!(machine.standing(NOW), refusing, "{ledger:?}, {resumable:?}");
+    }
+}
+
+#[test]
+fn no_probe_takes_for_an_outage_what_no_root_key_is_to_blame_for() {
+    let rules = Rules { policy: Policy::FailClosed, ..Rules::default() };
+    for kind in [Undecided, Local] {
+        let mut machine = running(1).under(rules);
+        machine.handle(NOW, Event::Probed(Err(trouble(kind))));
+        assert_eq!(machine.standing(NOW), Standing::Writing(id(1)), "{kind:?}");
+        // Nor does it end one.
+        machine.handle(NOW, Event::Probed(Err(trouble(Unreachable))));
+        machine.handle(NOW, Event::Probed(Err(trouble(kind))));
+        assert_eq!(machine.row(NOW).state, State::Outage, "{kind:?}");
+    }
+}
+
+#[test]
+fn what_was_active_last_is_resumed_unseen_unless_a_root_key_says_otherwise() {
+    struct Case {
+        kind: TroubleKind,
+        ledger: &'static [u64],
+        resumable: Option<u64>,
+        resumes: bool,
+    }
+    let case = |kind, ledger, resumable, resumes| Case { kind, ledger, resumable, resumes };
+    let cases = [
+        case(Unreachable, &[1, 2], Some(2), true),
+        case(Throttled, &[1, 2], Some(2), true),
+        case(Credential, &[1, 2], Some(2), true),
+        case(Undecided, &[1, 2], Some(2), true),
+        case(Refused, &[1, 2], Some(2), false),
+        case(Corrupt, &[1, 2], Some(2), false),
+        case(Local, &[1, 2], Some(2), false),
+        // The record is not of what was active last, or there is none, or nobody knows what was.
+        case(Unreachable, &[1, 2], Some(1), false),
+        case(Unreachable, &[1, 2], Some(3), false),
+        case(Unreachable, &[1, 2], None, false),
+        case(Unreachable, &[], Some(2), false),
+    ];
+    for Case { kind, ledger, resumable, resumes } in cases {
+        let mut machine = restarted(ledger, resumable);
+        let expected = if resumes { vec![Action::Prepare(policy(2))] } else { vec![] };
+        assert_eq!(missed(&mut machine, kind), expected, "{kind:?}, {ledger:?}, {resumable:?}");
+        let refusing = Standing::Refusing(Refusing::NotReady(Some(trouble(kind))));
+        assert_eq!(machine.standing(NOW), refusing, "{kind:?}, {ledger:?}, {resumable:?}");
+    }
+    // Another configuration has no history of its own.
+    let other = &mut restarted(&[1], Some(1)).of_other_configuration();
+    assert_eq!(missed(other, Unreachable), []);
+}
+
+#[test]
+fn what_can_not_be_resumed_is_tried_at_each_look_and_nothing_is_lost() {
+    let mut machine = restarted(&[1], Some(1));
+    for _ in 0..3 {
+        assert_eq!(missed(&mut machine, Unreachable), [Action::Prepare(policy(1))]);
+        // One at a time.
+        assert_eq!(missed(&mut machine, Unreachable), []);
+        machine.handle(NOW, Event::NotPrepared(id(1), trouble(Unreachable)));
+        assert_eq!(machine.standing(NOW), Standing::Refusing(Refusing::NotReady(Some(trouble(Unreachable)))));
+    }
+    // Once it is seen, it is as ever: one sighting, and no probe is waited for.
+    let mut seen = machine.clone();
+    assert_eq!(drive(&mut seen, 0, Event::Observed(policy(1))), [id(1)]);
+    assert_eq!(seen.standing(NOW), Standing::Writing(id(1)));
+    // And so is another one: two.
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(2))), [Action::ObserveAgain]);
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(2))), [Action::Prepare(policy(2))]);
+    // While that is made, nobody goes back.
+    assert_eq!(missed(&mut machine, Unreachable), []);
+    machine.handle(NOW, Event::NotPrepared(id(2), trouble(Unreachable)));
+    assert_eq!(missed(&mut machine, Unreachable), [Action::Prepare(policy(1))]);
+    assert_eq!(machine.handle(NOW, Event::Prepared(id(1))), [Action::Activate(id(1))]);
+    machine.handle(NOW, Event::Probed(Ok(())));
+    assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
+    machine.handle(NOW, Event::Observed(policy(2)));
+    assert_eq!(drive(&mut machine, 0, Event::Observed(policy(2))), [id(2)]);
+}
+
+#[test]
+fn the_first_probe_tells_how_what_was_resumed_unseen_stands() {
+    let time = Duration::from_secs(120);
+    let out = |kind| Standing::Refusing(Refusing::Outage(trouble(kind)));
+    let (writing, failing) = (Standing::Writing(id(1)), Standing::Failing(id(1)));
+    let cases = [
+        (Policy::Coast { until: None }, Unreachable, writing.clone()),
+        (Policy::Coast { until: Some(time) }, Throttled, writing.clone()),
+        (Policy::FailAfter(time), Unreachable, failing.clone()),
+        (Policy::FailClosed, Unreachable, out(Unreachable)),
+        (Policy::FailClosed, Credential, writing.clone()),
+        (Policy::FailAfter(time), Refused, failing),
+    ];
+    for (policy, kind, expected) in cases {
+        for seen in [Unreachable, Undecided] {
+            let mut machine = resumed(seen, Rules { policy, ..Rules::default() });
+            // Under `failClosed`, an ok before it would be one too many.
+            let waiting = Standing::Refusing(Refusing::NotReady(Some(trouble(seen))));
+            assert_eq!(machine.standing(NOW), waiting, "{policy:?}");
+            machine.handle(NOW, Event::Probed(Err(trouble(kind))));
+            assert_eq!(machine.standing(NOW), expected, "{policy:?}, {kind:?}");
+            machine.handle(NOW, Event::Probed(Ok(())));
+            assert_eq!(machine.standing(NOW), writing, "{policy:?}, {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn neither_what_was_wiped_nor_another_key_is_resumed_unseen() {
+    let no = Some(Refused);
+    let rules = Rules { on_refused: OnRefused::Wipe, ..Rules::default() };
+    let (mut machine, _, actions) = minutes(rules, &[no, no, no]);
+    assert_eq!(actions, [Action::WipeOpened]);
+    assert_eq!(missed(&mut machine, Unreachable), []);
+    assert_eq!(machine.row(NOW).state, State::Refused);
+
+    // Its own root key has spoken. That it is out since, or that another one was seen once, makes it no better.
+    let mut machine = restarted(&[1], Some(1));
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(1))), [Action::Prepare(policy(1))]);
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    assert_eq!(missed(&mut machine, Unreachable), []);
+    assert_eq!(machine.standing(NOW), Standing::Refusing(Refusing::OtherKey(id(1))));
+    assert_eq!(machine.handle(NOW, Event::Observed(policy(2))), [Action::ObserveAgain]);
+    assert_eq!(missed(&mut machine, Unreachable), []);
+    // So has it if it does so while it is resumed.
+    let mut machine = restarted(&[1], Some(1));
+    missed(&mut machine, Undecided);
+    machine.handle(NOW, Event::RecordNotOpened(id(1)));
+    assert_eq!(missed(&mut machine, Undecided), []);
+    assert_eq!(machine.standing(NOW), Standing::Refusing(Refusing::OtherKey(id(1))));
+}
+
+#[test]
+fn a_look_that_is_refused_stops_no_writes_while_probes_succeed() {
+    let rules = Rules { policy: Policy::FailClosed, on_refused: OnRefused::Wipe };
+    let mut machine = running(1).under(rules);
+    for minute in 0..60 {
+        let now = Millis(minute * 60_000);
+        // The right to read what a key is may be gone; the key wraps and opens.
+        assert_eq!(machine.handle(now, Event::NotObserved(trouble(Refused))), []);
+        assert_eq!(machine.handle(now, Event::Probed(Ok(()))), []);
+        assert_eq!(machine.standing(now), Standing::Writing(id(1)));
+        assert_eq!(machine.trouble(), Some(&trouble(Refused)));
+    }
+}
+
+#[test]
+fn of_several_root_keys_the_gravest_trouble_counts() {
+    let gravest = |kinds: &[TroubleKind]| {
+        Trouble::gravest(kinds.iter().map(|kind| trouble(*kind))).map(|trouble| trouble.kind)
+    };
+    assert_eq!(gravest(&[]), None);
+    // An expired token of one must not hide that the other is out; nor an outage that one says no.
+    assert_eq!(gravest(&[Credential, Unreachable]), Some(Unreachable));
+    assert_eq!(gravest(&[Throttled, Refused, Unreachable]), Some(Refused));
+    assert_eq!(gravest(&[Unreachable, Corrupt]), Some(Corrupt));
+    assert_eq!(gravest(&[Undecided, Credential]), Some(Credential));
+    let [first, second] = ["a", "b"].map(|message| Trouble { kind: Throttled, message: message.into() });
+    assert_eq!(Trouble::gravest([first.clone(), second]), Some(first));
+}
