@@ -55,11 +55,13 @@
 //! | [`plugin`] | [`Plugin`]: our daemon and command line beside them |
 //! | `proof` | [`Proof`]: what etcd really holds |
 //! | [`openbao`] | [`OpenBao`]: the key service Transit |
+//! | [`authority`] | [`Authority`]: certificates for who speaks TLS |
 //! | [`softhsm`] | [`SoftHsm`]: PKCS#11 tokens |
 //! | [`demo`] | the main job, told step by step |
 //! | `tools`, `python`, `rage`, `cache` | where programs come from |
 
 mod apiserver;
+pub mod authority;
 mod cache;
 pub mod demo;
 mod encryption;
@@ -80,6 +82,7 @@ mod tools;
 
 pub use self::{
     apiserver::Apiserver,
+    authority::Authority,
     cache::cache_dir,
     encryption::{Encryption, KmsProvider},
     error::{Error, Result},

@@ -108,7 +108,7 @@ impl Transit<'_> {
 }
 
 /// A text in an answer.
-fn text(answer: &Value, pointer: &str) -> Result<String> {
+pub(super) fn text(answer: &Value, pointer: &str) -> Result<String> {
     let found = answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     found.ok_or_else(|| Error::Answer { command: "bao".into(), found: format!("there is no {pointer}") })
 }

@@ -1,7 +1,7 @@
 //! OpenBao, as a client sees it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casemate_lab::{Lab, OpenBao};
+use casemate_lab::{Authority, Lab, OpenBao, authority::Validity, openbao::JwtIssuer};
 use serde_json::{Value, json};
 
 fn lab(name: &str) -> Lab {
@@ -101,4 +101,108 @@ fn two_servers_are_two_and_one_that_is_killed_comes_back_empty_on_its_port() {
     one.start_again().unwrap();
     assert_eq!(one.address(), address);
     assert_eq!(one.read("sys/mounts").unwrap()["data"].get("transit/"), None::<&Value>);
+}
+
+/// The bodies of certificate and token logins say which role.
+fn as_role(role: &str) -> Value {
+    json!({"name": role})
+}
+
+#[test]
+fn a_real_server_is_sealed_killed_and_restored_and_keeps_its_keys() {
+    let lab = lab("openbao real");
+    let bao = OpenBao::start(&lab).unwrap();
+    let root = bao.root_token();
+    assert!(bao.address().starts_with("https://"));
+    let transit = bao.transit("transit").unwrap();
+    transit.create("kek").unwrap();
+    let (_, first) = seal(&bao, root, "transit", "kek");
+
+    bao.seal().unwrap();
+    assert_eq!(seal(&bao, root, "transit", "kek").0, 503);
+    bao.unseal().unwrap();
+    assert_eq!(open(&bao, root, "transit", "kek", &first), 200);
+
+    let (address, backup) = (bao.address(), bao.back_up().unwrap());
+    transit.rotate("kek").unwrap();
+    let (_, second) = seal(&bao, root, "transit", "kek");
+    bao.kill9();
+    bao.start_sealed().unwrap();
+    assert_eq!(seal(&bao, root, "transit", "kek").0, 503);
+    bao.unseal().unwrap();
+    assert_eq!(bao.address(), address);
+    assert_eq!(open(&bao, root, "transit", "kek", &second), 200);
+
+    bao.restore(&backup).unwrap();
+    assert_eq!(open(&bao, root, "transit", "kek", &first), 200);
+    assert_eq!(open(&bao, root, "transit", "kek", &second), 400);
+    assert_eq!(transit.read("kek").unwrap()["latest_version"], 1);
+}
+
+#[test]
+fn certificates_and_signed_tokens_log_in() {
+    let lab = lab("openbao logins");
+    let bao = OpenBao::start(&lab).unwrap();
+    let authority = bao.authority().unwrap();
+    bao.policy("kek", "# Nothing.").unwrap();
+
+    bao.auth("cert", "cert").unwrap();
+    let role = json!({"certificate": authority.pem(), "allowed_common_names": ["plugin"], "token_policies": ["kek"]});
+    bao.write("auth/cert/certs/plugin", &role).unwrap();
+    for (name, validity, logs_in) in [
+        ("plugin", Validity::Now, true),
+        ("other", Validity::Now, false),
+        ("plugin", Validity::Expired, false),
+        ("plugin", Validity::NotYet, false),
+    ] {
+        let certified = authority.client(name, validity).unwrap();
+        let answer = bao.write_certified(&certified, "auth/cert/login", &as_role("plugin")).unwrap();
+        assert_eq!(answer.status == 200, logs_in, "{name} {validity:?}: {answer:?}");
+    }
+    let stranger = Authority::create(&lab.dir().join("stranger"), "stranger").unwrap();
+    let certified = stranger.client("plugin", Validity::Now).unwrap();
+    let answer = bao.write_certified(&certified, "auth/cert/login", &as_role("plugin")).unwrap();
+    assert_eq!(answer.status, 400, "{answer:?}");
+
+    bao.auth("jwt", "kubernetes").unwrap();
+    let (issuer, other) = (JwtIssuer::create().unwrap(), JwtIssuer::create().unwrap());
+    let config = json!({"jwt_validation_pubkeys": [issuer.public_key()]});
+    bao.write("auth/kubernetes/config", &config).unwrap();
+    let role = json!({"role_type": "jwt", "user_claim": "sub", "bound_audiences": ["bao"], "token_policies": ["kek"]});
+    bao.write("auth/kubernetes/role/plugin", &role).unwrap();
+    let claims = json!({"sub": "plugin", "aud": "bao", "nbf": 1_700_000_000, "exp": 4_000_000_000_u64});
+    for (jwt, status) in [(issuer.sign(&claims).unwrap(), 200), (other.sign(&claims).unwrap(), 400)] {
+        let body = json!({"role": "plugin", "jwt": jwt});
+        let answer = bao.request("POST", "auth/kubernetes/login", None, Some(&body)).unwrap();
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+}
+
+#[test]
+fn three_nodes_elect_another_leader_and_go_back_to_a_snapshot() {
+    let lab = lab("openbao raft");
+    let raft = OpenBao::raft(&lab, 3).unwrap();
+    let first = raft.leader().unwrap();
+    let root = first.root_token();
+    first.transit("transit").unwrap().create("kek").unwrap();
+    let (_, sealed) = seal(first, root, "transit", "kek");
+    let snapshot = raft.snapshot().unwrap();
+
+    let second = raft.step_down().unwrap();
+    assert_ne!(second.address(), first.address());
+    for node in raft.nodes() {
+        assert_eq!(open(node, root, "transit", "kek", &sealed), 200);
+    }
+    second.write("transit/keys/kek/rotate", &json!({})).unwrap();
+    second.kill9();
+    let third = raft.leader().unwrap();
+    assert_ne!(third.address(), second.address());
+    let (_, newer) = seal(third, root, "transit", "kek");
+    assert!(newer.starts_with("vault:v2:"), "{newer}");
+
+    second.start_again().unwrap();
+    raft.restore(&snapshot).unwrap();
+    let leader = raft.leader().unwrap();
+    assert_eq!(open(leader, root, "transit", "kek", &sealed), 200);
+    assert_eq!(open(leader, root, "transit", "kek", &newer), 400);
 }
