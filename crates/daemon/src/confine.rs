@@ -7,6 +7,7 @@
 
 pub mod calls;
 mod folders;
+mod profile;
 
 use std::fmt;
 use std::io;
@@ -18,6 +19,7 @@ use rustix::thread::set_no_new_privs;
 use self::calls::{ALLOWED, CallsError, FATAL};
 use self::folders::{FilesError, Held, Kept, Landlock};
 pub use self::folders::{Folders, OutOfReach};
+pub use self::profile::Profile;
 
 /// Confinement failed. What was enforced until then stays.
 #[derive(Debug, thiserror::Error)]
@@ -64,15 +66,20 @@ pub struct Layer {
 /// # Errors
 /// [`ConfineError`]; then the process should end.
 pub fn confine(folders: &Folders) -> Result<Enforced, ConfineError> {
+    keep_private()?;
+    let files = folders::confine(folders)?;
+    calls::confine()?;
+    Ok(Enforced { files })
+}
+
+/// What every process of ours gives up, whatever it does.
+fn keep_private() -> Result<(), ConfineError> {
     let failed =
         |action| move |errno: rustix::io::Errno| ConfineError::Process { action, source: errno.into() };
     set_no_new_privs(true).map_err(failed("kept from new privileges"))?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
         .map_err(failed("kept from core files"))?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("hidden from debuggers"))?;
-    let files = folders::confine(folders)?;
-    calls::confine()?;
-    Ok(Enforced { files })
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failed("hidden from debuggers"))
 }
 
 impl Enforced {

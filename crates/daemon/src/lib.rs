@@ -6,11 +6,13 @@
 //! small enough to audit.
 //!
 //! * [`confine`]: the whole of it, and what is enforced; the allow-list of system calls in [`confine::calls`];
+//! * [`keeper`]: starts other processes for one that can't any more;
 //! * [`probe`]: tries from inside what must fail;
 //! * [`log`]: lines for people or programs;
 //! * [`notify`]: tells systemd that the daemon is ready, alive, stopping.
 
 pub mod confine;
+pub mod keeper;
 pub mod log;
 pub mod notify;
 pub mod probe;

@@ -30,15 +30,18 @@ mod wraps;
 pub use host::serve;
 pub use key::Pkcs11Key;
 
-/// Starts and ends the host of one token. Both may block for a moment.
+/// Starts hosts of one token.
 pub trait Launch: fmt::Debug + Send + Sync {
-    /// Starts a host, ending the one before, and gives the other end of its socket.
+    /// Starts a host: the process, and the other end of its socket. May block for a moment.
     ///
     /// # Errors
     /// Whatever keeps it from being started.
-    fn launch(&self) -> io::Result<UnixStream>;
+    fn launch(&self) -> io::Result<(Box<dyn Running>, UnixStream)>;
+}
 
-    /// Ends the host, at once; says how it had ended by itself, if it had.
+/// A host that was started. It also ends by itself when the other end of its socket is closed.
+pub trait Running: fmt::Debug + Send + Sync {
+    /// Ends it, at once; says how it had ended by itself, if it had. May block for a moment.
     fn end(&self) -> Option<String>;
 }
 

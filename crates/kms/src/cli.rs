@@ -56,6 +56,18 @@ pub enum Command {
         #[arg(long, value_name = "WHAT", hide = true, value_parser = attempt)]
         attempt: Option<Attempt>,
     },
+    /// Keep processes that hold PKCS#11 modules for a daemon that may start none
+    #[command(hide = true)]
+    Pkcs11Keeper {
+        /// Which modules, and what their processes may touch
+        hosts: String,
+    },
+    /// Hold one PKCS#11 module
+    #[command(hide = true)]
+    Pkcs11Host {
+        /// Which one, and what the process may touch
+        host: String,
+    },
     /// Print the JSON Schema of the configuration
     Schema,
     /// Print version, commit, features, cryptographic module and formats

@@ -28,6 +28,7 @@ pub mod config;
 pub mod contained;
 pub mod grpc;
 pub mod hosted;
+pub mod pkcs11;
 pub mod provider;
 pub mod rejected;
 pub mod reload;

@@ -15,6 +15,7 @@ use casemate_keys::secret_memory::{self, Kind};
 use casemate_kms::check::{Finding, check};
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
 use casemate_kms::config::{API_VERSION, Config, Source};
+use casemate_kms::pkcs11;
 use casemate_kms::reload::{ReloadError, dry_run};
 use casemate_kms::serve::{Start, serve};
 use casemate_kms::socket::PassedSockets;
@@ -57,6 +58,13 @@ fn main() -> ExitCode {
         Command::Probe { config, attempt: Some(attempt), .. } => {
             with_config(&config, |parsed, _| confined::attempt(attempt, &parsed, &config))
         }
+        Command::Pkcs11Keeper { hosts } => ended(pkcs11::keep(&hosts)),
+        Command::Pkcs11Host { host } => {
+            let code = ended(pkcs11::host(&host));
+            // Not by way of what the module wants to do at the end: it may hang.
+            pkcs11::end_now();
+            code
+        }
         Command::Schema => {
             println!("{:#}", Config::schema().as_value());
             ExitCode::SUCCESS
@@ -64,6 +72,16 @@ fn main() -> ExitCode {
         Command::Version { output } => {
             version(output);
             ExitCode::SUCCESS
+        }
+    }
+}
+
+fn ended(done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("casemate-kms: {error:#}");
+            ExitCode::FAILURE
         }
     }
 }

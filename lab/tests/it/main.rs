@@ -9,6 +9,7 @@ mod leftovers;
 mod load;
 mod openbao;
 mod opener;
+mod pkcs11;
 mod recovery;
 mod rolling;
 mod servers;

@@ -243,6 +243,17 @@ pub(super) fn confine() -> Result<(), CallsError> {
     Ok(())
 }
 
+/// None of [`FATAL`] from now on, but it fails and does not end the process: for code that is not ours.
+pub(super) fn deny(networks: bool, programs: bool) -> Result<(), CallsError> {
+    let denied = |group: &&Group| match group.condition {
+        Internet => networks,
+        _ => programs || !group.calls.iter().any(|(_, number)| *number == libc::SYS_execve),
+    };
+    let groups: Vec<Group> = FATAL.iter().filter(denied).copied().collect();
+    apply_filter(&filter(&groups, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?)?;
+    Ok(())
+}
+
 fn filter(
     groups: &[Group],
     otherwise: SeccompAction,

@@ -12,7 +12,7 @@ use landlock::{
 use rustix::fs::fstat;
 
 /// The newest that this was tried on. A newer kernel enforces this much.
-const NEWEST: ABI = ABI::V7;
+pub(super) const NEWEST: ABI = ABI::V7;
 
 /// What of the file system a daemon needs. Folders and not files: what is delivered anew is another file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

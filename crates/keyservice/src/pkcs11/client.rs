@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::host::SESSIONS;
-use super::{Launch, Patience};
+use super::{Launch, Patience, Running};
 use crate::{Class, Failure};
 
 /// A host that lived as long is no reason to wait before the next one.
@@ -84,7 +84,7 @@ impl Host {
         let launcher = self.launcher.clone();
         let launched = tokio::task::spawn_blocking(move || launcher.launch());
         let launched = launched.await.unwrap_or_else(|_| Err(io::Error::other("broken off")));
-        match launched.and_then(|stream| Connection::open(stream, self.launcher.clone())) {
+        match launched.and_then(|(process, stream)| Connection::open(process, stream)) {
             Ok(connection) => {
                 current.connection = Some(connection.clone());
                 Ok(connection)
@@ -122,7 +122,7 @@ impl Current {
 struct Connection {
     born: Instant,
     frames: mpsc::UnboundedSender<Zeroizing<Vec<u8>>>,
-    launcher: Arc<dyn Launch>,
+    process: Arc<dyn Running>,
     state: Mutex<State>,
     empty: Notify,
 }
@@ -150,12 +150,13 @@ enum Health {
 }
 
 impl Connection {
-    fn open(stream: UnixStream, launcher: Arc<dyn Launch>) -> io::Result<Arc<Self>> {
+    fn open(process: Box<dyn Running>, stream: UnixStream) -> io::Result<Arc<Self>> {
         stream.set_nonblocking(true)?;
         let (read, write) = tokio::net::UnixStream::from_std(stream)?.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
         let (state, empty) = (Mutex::default(), Notify::new());
-        let connection = Arc::new(Self { born: Instant::now(), frames, launcher, state, empty });
+        let connection =
+            Arc::new(Self { born: Instant::now(), frames, process: process.into(), state, empty });
         tokio::spawn(write_all(queue, write));
         tokio::spawn(read_all(read, Arc::downgrade(&connection)));
         Ok(connection)
@@ -243,9 +244,9 @@ impl Connection {
         let pending = std::mem::take(&mut state.pending);
         self.empty.notify_waiters();
         drop(state);
-        let (launcher, why) = (self.launcher.clone(), why.to_owned());
+        let (process, why) = (self.process.clone(), why.to_owned());
         tokio::task::spawn_blocking(move || {
-            let why = match launcher.end() {
+            let why = match process.end() {
                 Some(end) => format!("{why}: {end}"),
                 None => why,
             };
