@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitStatus,
 };
@@ -157,6 +158,15 @@ pub enum Error {
         last: u16,
     },
 
+    /// A server of the lab's own can't listen.
+    #[error("can't listen on {address}: {source}\nwhat to do: find who does with `ss -ltnp`")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+
     /// No API server has this number.
     #[error("the lab has no API server {index}: it has {count}, counted from 0")]
     NoApiserver {
@@ -196,7 +206,11 @@ impl Error {
     /// Somebody else took the port between our look and the server's start: worth another try
     /// with another port.
     pub(crate) fn is_taken_port(&self) -> bool {
-        matches!(self, Error::EndedEarly { log_tail, .. } if log_tail.contains("address already in use"))
+        match self {
+            Error::EndedEarly { log_tail, .. } => log_tail.contains("address already in use"),
+            Error::Listen { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
+            _ => false,
+        }
     }
 }
 

@@ -55,6 +55,7 @@
 //! | [`plugin`] | [`Plugin`]: our daemon and command line beside them |
 //! | `proof` | [`Proof`]: what etcd really holds |
 //! | [`openbao`] | [`OpenBao`]: the key service Transit |
+//! | [`fault_proxy`] | [`FaultProxy`]: what networks and tired servers do, and counting what is asked |
 //! | [`authority`] | [`Authority`]: certificates for who speaks TLS |
 //! | [`softhsm`] | [`SoftHsm`]: PKCS#11 tokens |
 //! | [`demo`] | the main job, told step by step |
@@ -67,6 +68,7 @@ pub mod demo;
 mod encryption;
 mod error;
 mod etcd;
+pub mod fault_proxy;
 mod identity;
 mod lab;
 pub mod openbao;
@@ -87,6 +89,7 @@ pub use self::{
     encryption::{Encryption, KmsProvider},
     error::{Error, Result},
     etcd::Etcd,
+    fault_proxy::FaultProxy,
     lab::{Builder, Lab},
     openbao::OpenBao,
     plugin::Plugin,

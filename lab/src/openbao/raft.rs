@@ -1,11 +1,11 @@
 //! Several servers on one raft.
 
-use std::{fs, sync::Arc, thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
 use serde_json::{Value, json};
 
 use super::{OpenBao, own_authority};
-use crate::{Error, Lab, Result};
+use crate::{Authority, Error, Lab, Result};
 
 /// Looks for a leader: an election takes some seconds.
 const LOOKS: u32 = 600;
@@ -34,8 +34,7 @@ impl<'lab> Raft<'lab> {
     fn join(&mut self, mut node: OpenBao<'lab>) -> Result<()> {
         let first = &self.nodes[0];
         node.keys = first.keys.clone();
-        let ca =
-            fs::read_to_string(self.authority_file()).map_err(Error::file("read", self.authority_file()))?;
+        let ca = first.authority().map(Authority::pem);
         let to = json!({"leader_api_addr": first.address(), "leader_ca_cert": ca});
         node.write("sys/storage/raft/join", &to)?;
         node.unseal()?;
@@ -97,10 +96,6 @@ impl<'lab> Raft<'lab> {
         let told = self.nodes[0].read("sys/storage/raft/configuration")?;
         let servers = told.pointer("/data/config/servers").and_then(Value::as_array);
         Ok(servers.into_iter().flatten().filter(|server| server["voter"] == true).count())
-    }
-
-    fn authority_file(&self) -> std::path::PathBuf {
-        self.nodes[0].authority().map(crate::Authority::certificate).unwrap_or_default()
     }
 
     fn until(&self, awaited: &str, mut reached: impl FnMut() -> bool) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod admin;
 mod failing;
+mod fault_proxy;
 mod faults;
 mod kms_client;
 mod leftovers;
