@@ -114,6 +114,13 @@ pub enum Class {
     NotOpened,
 }
 
+impl Class {
+    /// Whether the root key could not be asked, so that nothing is known of it.
+    pub fn could_not_be_asked(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Throttled | Self::Credential)
+    }
+}
+
 impl Failure {
     /// A failure of `class`: what happened, and what to do.
     pub fn new(class: Class, what: impl Into<String>, remedy: impl Into<String>) -> Self {

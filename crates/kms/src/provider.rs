@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use casemate_keys::{
-    ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Sealed, WritePolicy,
+    ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Root, Sealed, WritePolicy,
     Writer as Program,
 };
 use casemate_keyservice::{Failure, RootKey};
 use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -27,7 +28,7 @@ mod store;
 mod watch;
 
 pub use kek::{Keyholder, WriteKek};
-pub use observer::{NotReady, OBSERVE_EVERY, Observer, Ready, Requests, Succession, succession};
+pub use observer::{NotReady, OBSERVE_EVERY, Observer, PROBE_EVERY, Ready, Requests, Succession, succession};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
 pub use snapshot::{Snapshot, Wrong};
 pub use store::{Store, StoreError};
@@ -80,6 +81,8 @@ pub struct Provider {
     snapshot: ArcSwap<Snapshot>,
     traffic: Arc<Traffic>,
     renewal: Arc<tokio::sync::Mutex<()>>,
+    /// Somebody wants its root keys to be looked at.
+    wanted: Arc<Notify>,
     counts: Arc<Counts>,
 }
 
@@ -213,6 +216,7 @@ impl Provider {
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
             renewal: Arc::default(),
+            wanted: Arc::default(),
             counts: Arc::default(),
         }
     }
@@ -225,6 +229,7 @@ impl Provider {
             opened: self.opened.clone(),
             traffic: self.traffic.clone(),
             renewal: self.renewal.clone(),
+            wanted: self.wanted.clone(),
             counts: self.counts.clone(),
             ..Self::watched(settings, self.store.clone(), watch).recoverable_by(recipients)
         }
@@ -331,6 +336,11 @@ impl Provider {
         self.opened.unreadable_by(policy)
     }
 
+    /// Has its root keys looked at soon. However often it is asked for, that is every few seconds at most.
+    pub fn refresh(&self) {
+        self.wanted.notify_one();
+    }
+
     /// What it is configured to be.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -420,6 +430,9 @@ pub enum KekProblem {
     /// A root key failed.
     #[error(transparent)]
     Root(#[from] Failure),
+    /// This root key is another one than the one that wrapped this node's record.
+    #[error("root key {} does not open what it wrapped: it is another key of that name", .0.lineage)]
+    OtherKey(Root),
     /// The record could not be kept.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -81,6 +81,41 @@ impl fmt::Debug for WriteKek {
     }
 }
 
+/// What a probe has opened again, at the cost of one call each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// What it has just wrapped.
+    Fresh,
+    /// What stands in the record.
+    Record,
+    /// Both.
+    Both,
+}
+
+/// What a probe found, beside that all is well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Probed {
+    /// Whether the record is one of these root keys, if that was asked.
+    pub(super) record_opens: Option<bool>,
+}
+
+/// What became of a stored record.
+pub(super) enum Reopened {
+    /// It writes on.
+    Kek {
+        /// What writes.
+        kek: WriteKek,
+        /// Whether every root key opened it; those that did not could not be asked.
+        by_all: bool,
+        /// Whether a new one is due.
+        is_old: bool,
+    },
+    /// It is not what a new one would be, or is damaged.
+    Unfit,
+    /// It is what a new one would be, and this root key does not open it.
+    NotOpened(Root),
+}
+
 /// Asks root keys.
 pub struct Keyholder {
     keys: Vec<Arc<dyn RootKey>>,
@@ -131,15 +166,47 @@ impl Keyholder {
         Ok(WriteKek::new(Arc::new(kek), record))
     }
 
-    /// Shows that every root key of `policy` wraps and opens, with a payload of no use to anybody.
-    pub(super) async fn probe(&self, policy: &WritePolicy) -> Result<(), Failure> {
-        let kek = LocalKek::generate();
-        let digest = sha256(&kek.id().0);
-        let payload = payload::encode(&kek, &digest);
-        for root in policy.roots() {
-            self.wrap_and_prove(root, &digest, &payload).await?;
+    /// Shows that every root key of `kek` wraps, with a payload of no use to anybody, and opens: what it has just made,
+    /// or what stands in the record. A record that does not open while what was just made does is another key's.
+    pub(super) async fn probe(&self, kek: &WriteKek, opening: Opening) -> Result<Probed, Vec<Failure>> {
+        let of_no_use = LocalKek::generate();
+        let digest = sha256(&of_no_use.id().0);
+        let payload = payload::encode(&of_no_use, &digest);
+        let mut probed = Probed { record_opens: (opening != Opening::Fresh).then_some(true) };
+        let mut failures = Vec::new();
+        for (root, stored) in kek.record.wraps() {
+            let wrapped_and_opened = async {
+                let key = self.key(root)?;
+                let fresh = bounded(root, key.wrap(root, &digest, &payload)).await?;
+                let record_opens = match opening {
+                    Opening::Fresh => None,
+                    Opening::Record | Opening::Both => Some(self.is_of(root, stored, kek).await?),
+                };
+                if opening != Opening::Record || record_opens == Some(false) {
+                    let opened = bounded(root, key.unwrap(root, &digest, &fresh)).await?;
+                    same_payload(root, &opened, &payload)?;
+                }
+                Ok(record_opens)
+            };
+            let answer = wrapped_and_opened.await;
+            self.watch.wrapped(root, &answer);
+            match answer {
+                Ok(Some(false)) => probed.record_opens = Some(false),
+                Ok(_) => {}
+                Err(failure) => failures.push(failure),
+            }
         }
-        Ok(())
+        if failures.is_empty() { Ok(probed) } else { Err(failures) }
+    }
+
+    /// Whether `wrap` of the record of `kek` opens to it.
+    async fn is_of(&self, root: &Root, wrap: &[u8], kek: &WriteKek) -> Result<bool, Failure> {
+        let core = kek.record.core().digest();
+        match bounded(root, self.key(root)?.unwrap(root, &core, wrap)).await {
+            Ok(opened) => same_payload(root, &opened, &payload::encode(&kek.kek, &core)).map(|()| true),
+            Err(failure) if failure.class == Class::NotOpened => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     async fn wrap_and_prove(
@@ -162,14 +229,7 @@ impl Keyholder {
         let key = self.key(root)?;
         let wrap = bounded(root, key.wrap(root, core, payload)).await?;
         let opened = bounded(root, key.unwrap(root, core, &wrap)).await?;
-        if aws_lc_rs::constant_time::verify_slices_are_equal(&opened, payload).is_err() {
-            let what = format!("root key {} opened its own wrap to something else", root.lineage);
-            return Err(Failure::new(
-                Class::Corrupt,
-                what,
-                "do not use this key service; report it to its vendor",
-            ));
-        }
+        same_payload(root, &opened, payload)?;
         if key.binds_associated_data(root) {
             let other: Digest = sha256(core);
             match bounded(root, key.unwrap(root, &other, &wrap)).await {
@@ -191,46 +251,49 @@ impl Keyholder {
         Ok(wrap)
     }
 
-    /// The local KEK of a stored record, for writing: only if it is exactly what a new one would be. `None` if it
-    /// is not, or is damaged; a root key that can't be asked is a failure, or every outage would end in one more
-    /// local KEK.
-    pub(super) async fn reopen(
-        &self,
-        policy: &WritePolicy,
-        stored: &[u8],
-    ) -> Result<Option<WriteKek>, Failure> {
-        let Some(record) = record_of(stored) else { return Ok(None) };
+    /// The local KEK of a stored record, for writing: only if it is exactly what a new one would be. A root key that
+    /// can't be asked is a failure, or every outage would end in one more local KEK.
+    pub(super) async fn reopen(&self, policy: &WritePolicy, stored: &[u8]) -> Result<Reopened, Failure> {
+        let Some(record) = record_of(stored) else { return Ok(Reopened::Unfit) };
         let (core, now) = (record.core(), (self.clock)());
-        let fits = core.policy == *policy
-            && core.created <= now.saturating_add(CLOCK_SKEW)
-            && now.saturating_sub(core.created) < MAX_KEK_AGE.as_secs();
+        let fits = core.policy == *policy && core.created <= now.saturating_add(CLOCK_SKEW);
         if !fits {
-            return Ok(None);
+            return Ok(Reopened::Unfit);
         }
+        let is_old = now.saturating_sub(core.created) >= MAX_KEK_AGE.as_secs();
         let digest = core.digest();
-        let mut found = None;
+        let (mut found, mut not_asked) = (None, Vec::new());
         for (root, wrap) in record.wraps() {
             let payload = match bounded(root, self.key(root)?.unwrap(root, &digest, wrap)).await {
                 Ok(payload) => payload,
-                Err(failure) if failure.class == Class::NotOpened => return Ok(None),
+                Err(failure) if failure.class == Class::NotOpened => {
+                    return Ok(Reopened::NotOpened(root.clone()));
+                }
+                Err(failure) if failure.class.could_not_be_asked() => {
+                    not_asked.push(failure);
+                    continue;
+                }
                 Err(failure) => return Err(failure),
             };
             found = payload.get(..32).and_then(LocalKek::from_bytes).filter(|kek| {
                 kek.id() == core.kek_id && payload.as_slice() == payload::encode(kek, &digest).as_slice()
             });
             if found.is_none() {
-                return Ok(None);
+                return Ok(Reopened::Unfit);
             }
         }
-        let reopened = found.map(|kek| WriteKek::new(Arc::new(kek), record));
+        let by_all = not_asked.is_empty();
+        let Some(kek) = found.map(|kek| WriteKek::new(Arc::new(kek), record)) else {
+            return not_asked.into_iter().next().map_or(Ok(Reopened::Unfit), Err);
+        };
         // Nobody here can open recovery wraps: a changed one would be found on the day it is needed.
-        if reopened.as_ref().is_some_and(|kek| kek.stored() != stored) {
+        if kek.stored() != stored {
             tracing::warn!(
                 "the record of the last run was changed in the state directory; a new local KEK replaces it"
             );
-            return Ok(None);
+            return Ok(Reopened::Unfit);
         }
-        Ok(reopened)
+        Ok(Reopened::Kek { kek, by_all, is_old })
     }
 
     /// The local KEK of a record that may be read: its wraps in order, until one opens.
@@ -285,6 +348,13 @@ fn recovery_wraps(
         })
     };
     policy.recipients().iter().map(wrap).collect()
+}
+
+fn same_payload(root: &Root, opened: &[u8], payload: &[u8; payload::LEN]) -> Result<(), Failure> {
+    aws_lc_rs::constant_time::verify_slices_are_equal(opened, payload).map_err(|_| {
+        let what = format!("root key {} opened its own wrap to something else", root.lineage);
+        Failure::new(Class::Corrupt, what, "do not use this key service; report it to its vendor")
+    })
 }
 
 async fn bounded<T>(root: &Root, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

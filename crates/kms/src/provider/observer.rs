@@ -1,10 +1,11 @@
 //! Watches root keys and carries out what the state machine decides.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_keys::{Fingerprint, KeyId, Root, Suite, WritePolicy};
-use casemate_keyservice::{Class, Failure, RootKey};
+use casemate_keyservice::{Class, Failure, Pace, RootKey};
 use casemate_kms_state::outage::{Level, Row};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
@@ -14,17 +15,17 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+mod rest;
 mod succession;
 
+pub use rest::{AT_MOST_EVERY, OBSERVE_EVERY, PROBE_EVERY};
 pub use succession::{NotReady, Ready, Requests, Succession, succession};
 
-use super::kek::record_of;
+use self::rest::{Outcome, Rest, Turns, chance};
+use super::kek::{Opening, Probed, Reopened, record_of};
 use super::snapshot::LEDGER_ENTRIES;
 use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong, root_key};
 
-/// How often root keys are looked at. Two sightings and a local KEK: all nodes agree within 60 s of the delivery
-/// of an activated key file.
-pub const OBSERVE_EVERY: Duration = Duration::from_secs(10);
 const OBSERVE_DEADLINE: Duration = Duration::from_millis(2500);
 
 /// The one task that changes what a provider writes under.
@@ -40,6 +41,8 @@ pub struct Observer {
     rehearsing: bool,
     ledger_unsaved: bool,
     started: Instant,
+    turns: Turns,
+    rest: Rest,
     looked: Moment,
     observed: Option<Moment>,
     wrong: Option<Wrong>,
@@ -75,7 +78,7 @@ impl Observer {
         let resumable = provider
             .store
             .record()?
-            .and_then(|stored| record_of(&stored))
+            .and_then(|stored| record_of(&stored.bytes))
             .map(|record| record.core().policy.clone())
             .filter(|policy| provider.is_of_configuration(policy));
         Ok(Self {
@@ -90,6 +93,8 @@ impl Observer {
             // What could be read is the ledger from now on.
             ledger_unsaved: damaged,
             started: Instant::now(),
+            turns: Turns::default(),
+            rest: Rest::default(),
             wrong: None,
             row: None,
         })
@@ -100,11 +105,26 @@ impl Observer {
         loop {
             self.look().await;
             self.look_at_read_keys().await;
+            let rest = self.rest.after(self.outcome(), chance());
             tokio::select! {
-                () = tokio::time::sleep(OBSERVE_EVERY) => {}
+                () = tokio::time::sleep(rest) => {}
+                () = self.provider.look_is_wanted() => {}
                 request = requests.next() => self.prepare_successor(request).await,
                 () = stop.cancelled() => return,
             }
+        }
+    }
+
+    /// What the last look came to.
+    fn outcome(&self) -> Outcome {
+        if self.provider.is_local() {
+            Outcome::Local
+        } else if self.machine.trouble().is_some() || self.machine.active().is_none() {
+            Outcome::Trouble
+        } else if self.machine.candidate().is_some() {
+            Outcome::News
+        } else {
+            Outcome::Well
         }
     }
 
@@ -117,21 +137,39 @@ impl Observer {
                     self.observed = Some(self.provider.watch.now());
                     Event::Observed(policy)
                 }
-                Err(failure) => Event::NotObserved(trouble(&failure)),
+                Err(failures) => Event::NotObserved(gravest(&failures)),
             };
             if !self.take_in(event).await {
                 break;
             }
         }
-        if let Some(active) = self.machine.active().cloned() {
-            let probed = self.provider.keyholder.probe(&active).await;
-            self.take_in(Event::Probed(probed.map_err(|failure| trouble(&failure)))).await;
+        if let Some(kek) = self.kek_in_use() {
+            self.probe(&kek).await;
         }
         if self.ledger_unsaved && !self.rehearsing {
             self.save_ledger().await;
         }
         self.looked = self.provider.watch.now();
         self.publish();
+    }
+
+    /// What writes, or would if nothing forbade it.
+    fn kek_in_use(&self) -> Option<Arc<WriteKek>> {
+        let active = self.machine.active()?.key_id();
+        // A renewed local KEK is in the standing only.
+        let renewed = self.provider.standing().writes().cloned();
+        [renewed, self.writing.clone()].into_iter().flatten().find(|kek| *kek.key_id() == active)
+    }
+
+    async fn probe(&mut self, kek: &WriteKek) {
+        let opening = if self.provider.is_local() { Opening::Both } else { self.turns.next() };
+        let probed = self.provider.keyholder.probe(kek, opening).await;
+        if let Ok(Probed { record_opens: Some(opens) }) = probed {
+            let key_id = kek.key_id().clone();
+            let event = if opens { Event::RecordOpened(key_id) } else { Event::RecordNotOpened(key_id) };
+            self.take_in(event).await;
+        }
+        self.take_in(Event::Probed(probed.map(drop).map_err(|failures| gravest(&failures)))).await;
     }
 
     /// One look at the root keys that only read. Nothing follows from it: it is for those who look from outside,
@@ -146,14 +184,14 @@ impl Observer {
     /// Handles one event and its actions; says whether to observe again at once.
     async fn take_in(&mut self, event: Event) -> bool {
         let mut again = false;
-        let mut events = vec![event];
-        while let Some(event) = events.pop() {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
             for action in self.machine.handle(self.now(), event) {
                 match action {
                     Action::ObserveAgain => again = true,
                     Action::Prepare(policy) => {
                         self.show();
-                        events.push(self.prepare(&policy).await);
+                        events.extend(self.prepare(&policy).await);
                     }
                     Action::Activate(key_id) => self.activate(&key_id).await,
                     Action::WipeOpened => {
@@ -166,19 +204,21 @@ impl Observer {
         again
     }
 
-    async fn prepare(&mut self, policy: &WritePolicy) -> Event {
+    async fn prepare(&mut self, policy: &WritePolicy) -> Vec<Event> {
         let key_id = policy.key_id();
         match self.provider.kek_for(policy).await {
-            Ok(kek) => {
+            Ok((kek, origin)) => {
                 self.prepared = Some(kek);
-                Event::Prepared(key_id)
+                let opened = (origin == KekOrigin::Record).then(|| Event::RecordOpened(key_id.clone()));
+                opened.into_iter().chain([Event::Prepared(key_id)]).collect()
             }
+            Err(KekProblem::OtherKey(_)) => vec![Event::RecordNotOpened(key_id)],
             Err(problem) => {
                 let found = match &problem {
                     KekProblem::Root(failure) => trouble(failure),
                     other => Trouble { kind: TroubleKind::Local, message: other.to_string() },
                 };
-                Event::NotPrepared(key_id, found)
+                vec![Event::NotPrepared(key_id, found)]
             }
         }
     }
@@ -302,19 +342,31 @@ impl Observer {
 impl Provider {
     /// What should write now, by configuration and root keys. All must answer: a policy without one of them
     /// is another policy.
-    async fn observe(&self) -> Result<WritePolicy, Failure> {
-        let versions = self.versions_of(&self.settings.write_keys).await;
-        let roots = versions.into_iter().collect::<Result<Vec<_>, _>>()?;
+    async fn observe(&self) -> Result<WritePolicy, Vec<Failure>> {
+        let (mut roots, mut failures) = (Vec::new(), Vec::new());
+        for version in self.versions_of(&self.settings.write_keys).await {
+            match version {
+                Ok(root) => roots.push(root),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        if !failures.is_empty() {
+            return Err(failures);
+        }
         // What could not be read back must not be written.
         for root in &roots {
             self.settings.read_policy.may_ask(root).map_err(|reason| {
                 let what = format!("root key {} should write and {reason}", root.lineage);
-                Failure::new(Class::Refused, what, "deliver the current key file, or correct minReadVersion")
+                vec![Failure::new(
+                    Class::Refused,
+                    what,
+                    "deliver the current key file, or correct minReadVersion",
+                )]
             })?;
         }
         let (cluster, epoch) = (self.settings.cluster.clone(), self.settings.epoch);
         WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), None).map_err(|error| {
-            Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")
+            vec![Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")]
         })
     }
 
@@ -334,6 +386,19 @@ impl Provider {
         versions
     }
 
+    /// Whether nobody pays for a look: all root keys that write are files.
+    fn is_local(&self) -> bool {
+        self.settings.write_keys.iter().all(|key| key.pace() == Pace::Local)
+    }
+
+    /// Somebody wants its root keys to be looked at now. However often that is, they are looked at every few seconds at
+    /// most.
+    async fn look_is_wanted(&self) {
+        self.wanted.notified().await;
+        let looked = self.snapshot().looked.instant;
+        tokio::time::sleep_until(looked + AT_MOST_EVERY).await;
+    }
+
     fn fingerprints(&self) -> Vec<Fingerprint> {
         self.recipients.iter().map(Recipient::fingerprint).collect()
     }
@@ -349,18 +414,47 @@ impl Provider {
             && policy.roots().iter().all(|root| root_key(&self.settings.write_keys, root).is_some())
     }
 
-    /// A local KEK to write with under `policy`: the one of the last run if it still fits, else a new one.
-    async fn kek_for(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
+    /// A local KEK to write with under `policy`: the one of the last run if it still fits, else a new one. While a root
+    /// key can't be asked, what is due for replacement serves on.
+    async fn kek_for(&self, policy: &WritePolicy) -> Result<(Arc<WriteKek>, KekOrigin), KekProblem> {
         let store = self.store.clone();
         let stored =
             tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
-        if let Some(stored) = stored
-            && let Some(kek) = self.keyholder.reopen(policy, &stored).await?
-        {
-            return Ok(Arc::new(kek));
+        let made = |kek| (kek, KekOrigin::Made);
+        let Some(stored) = stored else { return self.new_kek(policy).await.map(made) };
+        match self.keyholder.reopen(policy, &stored.bytes).await? {
+            Reopened::Kek { kek, by_all, is_old } => {
+                let origin = if by_all { KekOrigin::Record } else { KekOrigin::RecordInPart };
+                if !is_old {
+                    return Ok((Arc::new(kek), origin));
+                }
+                match self.new_kek(policy).await {
+                    Err(KekProblem::Root(failure)) if failure.class.could_not_be_asked() => {
+                        tracing::warn!(provider = %self.name(), %failure, "the local KEK is due for replacement and serves on");
+                        Ok((Arc::new(kek), origin))
+                    }
+                    made_or_not => made_or_not.map(made),
+                }
+            }
+            // As it was written: it is not the record that is wrong. To make another one would hide that.
+            Reopened::NotOpened(root) if stored.is_whole => {
+                self.keyholder.make(policy, &self.recipients).await?;
+                Err(KekProblem::OtherKey(root))
+            }
+            Reopened::NotOpened(_) | Reopened::Unfit => self.new_kek(policy).await.map(made),
         }
-        self.new_kek(policy).await
     }
+}
+
+/// Where a local KEK to write with comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KekOrigin {
+    /// It is new.
+    Made,
+    /// Every root key has opened the record.
+    Record,
+    /// Some have; the others could not be asked.
+    RecordInPart,
 }
 
 async fn version_of(key: Arc<dyn RootKey>) -> Result<Root, Failure> {
@@ -375,6 +469,11 @@ async fn version_of(key: Arc<dyn RootKey>) -> Result<Root, Failure> {
 fn same_set(sorted: &[Fingerprint], mut other: Vec<Fingerprint>) -> bool {
     other.sort();
     other == sorted
+}
+
+/// Which of what several root keys have is told.
+fn gravest(failures: &[Failure]) -> Trouble {
+    Trouble::gravest(failures.iter().map(trouble)).expect("what failed has a failure")
 }
 
 fn trouble(failure: &Failure) -> Trouble {

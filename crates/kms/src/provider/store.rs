@@ -6,12 +6,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use casemate_keys::names::sha256;
 use casemate_keys::{Digest, MAX_RECORD_LEN};
 use casemate_kms_state::{Ledger, LedgerDamage};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 const RECORD: &str = "record";
+/// SHA-256 of the record's file, in hex: who sees a record that does not open wants to know whether it is as it was.
+const RECORD_DIGEST: &str = "record.sha256";
 /// With the tag that may stand behind a record.
 const MAX_STORED_LEN: usize = MAX_RECORD_LEN + size_of::<Digest>();
 const LEDGER: &str = "ledger";
@@ -23,6 +26,15 @@ const MAX_LEDGER_LEN: u64 = 1024 * 1024;
 pub struct Store {
     folder: PathBuf,
     _turn: Arc<File>,
+}
+
+/// The current record as it is on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// What was saved.
+    pub bytes: Vec<u8>,
+    /// Whether it is known to be what was saved: damage is no reason to doubt a root key.
+    pub is_whole: bool,
 }
 
 /// The state directory could not be used.
@@ -72,14 +84,17 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn record(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        match read(&self.folder.join(RECORD), MAX_STORED_LEN as u64) {
+    pub fn record(&self) -> Result<Option<StoredRecord>, StoreError> {
+        let bytes = match read(&self.folder.join(RECORD), MAX_STORED_LEN as u64) {
             Err(StoreError::System { path, source, .. }) if source.kind() == ErrorKind::InvalidData => {
                 tracing::warn!(path = %path.display(), problem = %source, "this is no record; a new one replaces it");
-                Ok(None)
+                None
             }
-            read => read,
-        }
+            read => read?,
+        };
+        // It is told apart from damage only if it can be read.
+        let said = read(&self.folder.join(RECORD_DIGEST), DIGEST_LEN as u64).ok().flatten();
+        Ok(bytes.map(|bytes| StoredRecord { is_whole: said == Some(digest_of(&bytes)), bytes }))
     }
 
     /// Replaces the current record.
@@ -87,7 +102,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; then the old one is still there.
     pub fn save_record(&self, record: &[u8]) -> Result<(), StoreError> {
-        self.replace(RECORD, record)
+        self.replace(RECORD, record)?;
+        self.replace(RECORD_DIGEST, &digest_of(record))
     }
 
     /// The ledger of provider `name`, looked at beside the process that may be using it. Changes nothing.
@@ -143,6 +159,12 @@ impl Store {
             StoreError::System { path: path.clone(), action: "written", source }
         })
     }
+}
+
+const DIGEST_LEN: usize = 2 * size_of::<Digest>();
+
+fn digest_of(record: &[u8]) -> Vec<u8> {
+    hex::encode(sha256(record)).into_bytes()
 }
 
 fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {

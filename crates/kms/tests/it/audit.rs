@@ -54,7 +54,9 @@ impl Audited {
     fn files(&self) -> Vec<PathBuf> {
         let first_seq = |path: &PathBuf| {
             let text = fs::read_to_string(path).unwrap();
-            let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+            // One that was begun a moment ago is the newest.
+            let Some(line) = text.lines().next() else { return u64::MAX };
+            let first: Value = serde_json::from_str(line).unwrap();
             first["seq"].as_u64().unwrap()
         };
         let entries = fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().path());

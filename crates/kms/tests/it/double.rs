@@ -30,6 +30,7 @@ struct Script {
     delay: Duration,
     fails: Option<Class>,
     lie: Option<Lie>,
+    born: u8,
 }
 
 /// How it is wrong without saying so.
@@ -60,7 +61,7 @@ pub(crate) struct Calls {
 impl RootKeyDouble {
     /// The double `name`, at version 1. The same name and version always wraps under the same secret.
     pub(crate) fn new(name: &str, algorithm: Algorithm) -> Self {
-        let script = Script { version: 1, delay: Duration::ZERO, fails: None, lie: None };
+        let script = Script { version: 1, delay: Duration::ZERO, fails: None, lie: None, born: 0 };
         Self {
             prefix: LineagePrefix::new("exec", [name]).unwrap(),
             name: name.to_owned(),
@@ -87,6 +88,12 @@ impl RootKeyDouble {
         self.script().lie = lie;
     }
 
+    /// Somebody has made it again under its name (or has brought the first one back, 0): nothing tells them apart but what
+    /// they open.
+    pub(crate) fn is_made_again(&self, born: u8) {
+        self.script().born = born;
+    }
+
     /// While closed, calls to wrap and unwrap are counted and wait.
     pub(crate) fn open_gate(&self, open: bool) {
         self.gate.send_replace(open);
@@ -108,7 +115,8 @@ impl RootKeyDouble {
 
     /// A wrap as this key makes them, for records that nobody should have made.
     pub(crate) fn wrap_of(&self, root: &Root, core: &Digest, payload: &[u8; payload::LEN]) -> Vec<u8> {
-        gcm::seal(&secret(root), &self.bound_data(core), payload)
+        let born = self.script().born;
+        gcm::seal(&secret(root, born), &self.bound_data(core), payload)
     }
 
     fn root_of(&self, version: u32) -> Root {
@@ -146,8 +154,8 @@ impl RootKeyDouble {
 }
 
 /// Of a lineage, so that two doubles of the same name share their keys, as two nodes do.
-fn secret(root: &Root) -> Digest {
-    casemate_keys::names::sha256(root.lineage.as_str().as_bytes())
+fn secret(root: &Root, born: u8) -> Digest {
+    casemate_keys::names::sha256(&[root.lineage.as_str().as_bytes(), &[born]].concat())
 }
 
 impl RootKey for RootKeyDouble {
@@ -194,7 +202,7 @@ impl RootKey for RootKeyDouble {
                 Some(Lie::WrapOf(_)) => &wrap[..payload::LEN + gcm::OVERHEAD],
                 _ => wrap,
             };
-            let opened = gcm::open(&secret(root), &self.bound_data(core), wrap);
+            let opened = gcm::open(&secret(root, script.born), &self.bound_data(core), wrap);
             match (opened, script.lie) {
                 (Ok(mut payload), Some(Lie::OtherPayload)) => {
                     payload[0] ^= 1;

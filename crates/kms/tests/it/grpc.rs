@@ -58,7 +58,7 @@ async fn the_contract_of_kube_apiserver() {
     assert_eq!(stored.key_id, status.key_id);
     assert_eq!(stored.ciphertext.len(), 93);
     assert_eq!(decrypt(&mut client, stored.request()).await.unwrap(), DEK.as_slice());
-    assert_eq!(key.calls(), Calls { observe: 2, wrap: 2, unwrap: 4 }, "to prepare and to probe");
+    assert_eq!(key.calls(), Calls { observe: 2, wrap: 2, unwrap: 3 }, "to prepare and to probe");
 
     // The next process of another node, which has seen nothing.
     let other = Plugin::serve(settings(&[&double("a")])).await;

@@ -13,6 +13,7 @@ mod grpc;
 mod isolation;
 mod memory;
 mod node;
+mod other_key;
 mod outages;
 mod process;
 mod reload;

@@ -277,6 +277,7 @@ async fn a_version_that_wrote_before_or_is_not_read_does_not_take_over() {
     let running = Running::start(settings(&[&a])).await;
     let first = writes(&running.provider).unwrap();
     a.version_writes(2);
+    running.provider.refresh();
     until("version 2 writes", async || writes(&running.provider).unwrap() != first).await;
     let (now, pinned) = (writes(&running.provider), double("a"));
     let why = running.prepare(settings(&[&pinned])).await.unwrap_err().to_string();

@@ -10,7 +10,7 @@ use casemate_kms_state::Refusing;
 use casemate_recipients::Recipient;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Observer, explain, version_of};
+use super::{Observer, explain, gravest, version_of};
 use crate::provider::{Provider, Settings, Standing};
 
 /// Asks the observer of one provider for a successor.
@@ -135,6 +135,8 @@ impl Observer {
             rehearsing: true,
             ledger_unsaved: self.ledger_unsaved,
             started: self.started,
+            turns: self.turns,
+            rest: self.rest,
             looked: self.looked,
             observed: self.observed,
             wrong: self.wrong.clone(),
@@ -197,7 +199,7 @@ impl Observer {
                 }
                 Ok(())
             }
-            Err(failure) if self.provider.observe().await.is_ok() => refused(failure.to_string()),
+            Err(failures) if self.provider.observe().await.is_ok() => refused(gravest(&failures).message),
             Err(_) => Ok(()),
         }
     }
