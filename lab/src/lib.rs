@@ -58,6 +58,7 @@
 //! | [`fault_proxy`] | [`FaultProxy`]: what networks and tired servers do, and counting what is asked |
 //! | [`authority`] | [`Authority`]: certificates for who speaks TLS |
 //! | [`softhsm`] | [`SoftHsm`]: PKCS#11 tokens |
+//! | [`misbehaving`] | [`MisbehavingModule`]: a PKCS#11 module that hangs, crashes, lies and leaks |
 //! | [`demo`] | the main job, told step by step |
 //! | `tools`, `python`, `rage`, `cache` | where programs come from |
 
@@ -71,6 +72,7 @@ mod etcd;
 pub mod fault_proxy;
 mod identity;
 mod lab;
+pub mod misbehaving;
 pub mod openbao;
 pub mod plugin;
 mod ports;
@@ -91,6 +93,7 @@ pub use self::{
     etcd::Etcd,
     fault_proxy::FaultProxy,
     lab::{Builder, Lab},
+    misbehaving::MisbehavingModule,
     openbao::OpenBao,
     plugin::Plugin,
     process::Process,

@@ -8,6 +8,7 @@ mod faults;
 mod kms_client;
 mod leftovers;
 mod load;
+mod misbehaving;
 mod openbao;
 mod opener;
 mod pkcs11;
