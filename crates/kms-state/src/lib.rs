@@ -6,7 +6,7 @@
 //! What it promises:
 //! * A write policy becomes active only after it was seen twice and a local KEK was wrapped and opened again
 //!   under it (*proposed → confirmed → active*); or at once, if it was the last active one before a restart. That one
-//!   needs not even be seen while no root key can be asked: it writes once a probe has told which row of the table holds.
+//!   needs not even be seen while root keys can't be asked; it writes once a probe has told which row of the table holds.
 //! * A key id that was active before another one is never active again by itself: the [`Ledger`] refuses.
 //! * An observation that is missing or failed changes no key: it is trouble to report, not a value. So is one that fits
 //!   no version or several.

@@ -98,7 +98,7 @@ pub struct Machine {
     resumable: Option<WritePolicy>,
     accept_reuse: Option<KeyId>,
     active: Option<WritePolicy>,
-    /// Whether what is active was resumed unseen and no probe has told since how its root keys are.
+    /// Whether what is active was resumed and no probe has told since how its root keys are: one of them was enough.
     unprobed: bool,
     /// Those whose record their root keys did not open, of what is active or was on its way; until they do, or another
     /// policy is active.
@@ -114,8 +114,6 @@ struct Candidate {
     policy: WritePolicy,
     sightings: u8,
     preparing: bool,
-    /// Whether it is being prepared although nobody could see that it should write.
-    unseen: bool,
 }
 
 /// What probes said since the last good one.
@@ -220,7 +218,7 @@ impl Machine {
         if candidate.preparing {
             Vec::new()
         } else if candidate.sightings >= SIGHTINGS {
-            (candidate.preparing, candidate.unseen) = (true, false);
+            candidate.preparing = true;
             vec![Action::Prepare(candidate.policy.clone())]
         } else if self.active.is_none() {
             vec![Action::ObserveAgain]
@@ -259,9 +257,8 @@ impl Machine {
             .last_active()
             .filter(|policy| !is_preparing && self.refusal().is_none() && !self.is_other_key(policy));
         let Some(policy) = policy else { return Vec::new() };
-        let candidate = Candidate::new(policy.clone(), SIGHTINGS);
-        self.candidate = Some(Candidate { preparing: true, unseen: true, ..candidate });
-        vec![Action::Prepare(policy)]
+        self.candidate = Some(Candidate::new(policy, SIGHTINGS));
+        self.advance_candidate()
     }
 
     /// What was active before the restart, if nothing is active yet and it was the last one.
@@ -277,11 +274,11 @@ impl Machine {
         // An answer about a candidate that is no longer wanted changes nothing.
         let Some(candidate) = self.candidate.take_if(of_it) else { return Vec::new() };
         // That it could be opened heals nothing of what was known of it: only a probe does, or its record.
-        if self.resumable.take().as_ref() != Some(&candidate.policy) {
+        self.unprobed = self.resumable.take().as_ref() == Some(&candidate.policy);
+        if !self.unprobed {
             self.failing = None;
         }
         self.other_keys.retain(|other| other == key_id);
-        self.unprobed = candidate.unseen;
         self.active = Some(candidate.policy);
         vec![Action::Activate(key_id.clone())]
     }
@@ -439,7 +436,7 @@ impl Machine {
 
 impl Candidate {
     fn new(policy: WritePolicy, sightings: u8) -> Self {
-        Self { policy, sightings, preparing: false, unseen: false }
+        Self { policy, sightings, preparing: false }
     }
 }
 

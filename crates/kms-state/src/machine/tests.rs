@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::outage::{OnRefused, Policy};
 
+mod hour;
 mod resume;
 
 /// For rules without a time, any moment will do.
@@ -236,6 +237,7 @@ fn restarts() {
         let mut machine = machine();
         drive(&mut machine, 0, Event::Observed(policy(case.observed)));
         drive(&mut machine, 0, Event::Observed(policy(case.observed)));
+        machine.handle(NOW, Event::Probed(Ok(())));
         assert_eq!(machine.standing(NOW), case.end, "{}", case.name);
     }
 }
@@ -396,6 +398,8 @@ fn same_name_other_key() {
     // Another root key, or a sealed cache, may open the record: that heals nothing, the record itself does.
     let mut healed = machine.clone();
     assert_eq!(drive(&mut healed, 0, Event::Observed(policy(1))), [id(1)]);
+    assert_eq!(healed.standing(NOW), other(1));
+    healed.handle(NOW, Event::Probed(Ok(())));
     assert_eq!(healed.standing(NOW), other(1));
     healed.handle(NOW, Event::RecordOpened(id(1)));
     assert_eq!(healed.standing(NOW), Standing::Writing(id(1)));

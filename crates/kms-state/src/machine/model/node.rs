@@ -1,11 +1,8 @@
-//! One node: the machine, a shell around it that does as little as can be, and the promises.
-
-use std::cell::RefCell;
-use std::collections::HashMap;
-
-use casemate_keys::{Algorithm, Epoch, Root, Suite};
+//! One node: the machine, and a shell around it that does as little as can be.
 
 use super::super::*;
+use super::service::{Config, Health, Keys, Service, Wanted, id, plain, policy, trouble};
+use super::truth::Truth;
 
 /// Where the model's time always stands: instead of it, everything in the machine ages.
 pub(super) const NOW: Millis = Millis(10_000_000);
@@ -14,39 +11,32 @@ const MINUTE: u64 = 60_000;
 /// Older than this is all the same: every limit is below.
 const OLD: u64 = 180_000;
 
-/// What the admin wants, as it was delivered to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Wanted {
-    pub epoch: u8,
-    pub version: u8,
-}
-
-/// How the key service is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Health {
-    Up,
-    Unreachable,
-    Credential,
-    Refused,
-}
-
 /// What happens to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Step {
-    Deliver(Wanted),
+    Deliver(Config),
     /// It looks which policy should write.
-    Observe(Health),
-    /// What it was to prepare is done or fails; `born` is which of the keys with this name is there.
-    Answer(Health, u8),
+    Observe(Service),
+    /// What it was to prepare is done or fails.
+    Answer(Service),
     /// A minute goes by, and it tries its own wrap and its record.
-    Probe(Health, u8),
+    Probe(Service),
     /// Somebody has written into etcd what no key opens, and a client reads it for some minutes.
     ReadPlanted,
     Restart,
     RestartWithoutLedger,
 }
 
-/// A fault in machine or shell that the model must find.
+/// What is the same for all nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub rules: Rules,
+    /// Whether local KEKs are sealed on disk too, so that they open without a root key.
+    pub cache: bool,
+    pub mutation: Mutation,
+}
+
+/// A fault in machine, shell or admin that the model must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
     None,
@@ -54,10 +44,16 @@ pub(super) enum Mutation {
     OneSighting,
     /// No answer is taken for version 0.
     MissingIsAValue,
+    /// A label on two versions is taken for the higher one.
+    UndecidedIsAValue,
+    /// A label on two versions is taken for an outage.
+    UndecidedIsAnOutage,
     /// A lost credential counts as a no.
     WipeOnExpiredToken,
     /// What does not open, whoever wrote it, counts as a no.
     EtcdMovesTheBreaker,
+    /// A look that is refused counts as a no to its own wraps.
+    RefusedLookIsAProbe,
     /// Once it has refused a key id, it refuses all.
     LedgerRefusesForEver,
     /// A node that may not re-use a key id raises the epoch by itself.
@@ -70,49 +66,60 @@ pub(super) enum Mutation {
     OtherKeyIsRemade,
     /// The other key wraps well, so all is well.
     ProbeHealsOtherKey,
+    /// One of two root keys opens the record, so all is well.
+    OneOpensForBoth,
+    /// Nothing is resumed unseen.
+    NeverResumes,
+    /// Resumed whatever the ledger names last.
+    ResumesAnother,
+    /// Resumed although the root key says no.
+    ResumesUnderRefused,
+    /// Resumed, or healed, although the record was found not to open.
+    ResumesOtherKey,
+    /// Resumed after opened local KEKs were wiped, as if nobody had said no.
+    ResumesWiped,
+    /// Ok before anybody has probed what was resumed.
+    OkBeforeItIsProbed,
+    /// A new local KEK is wrapped by those root keys that are up.
+    OneWrapIsMissing,
+    /// The admin does not wait until all nodes read with a root key before one writes with it.
+    WritesBeforeReaders,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Kek {
-    policy: Wanted,
-    born: u8,
+/// A local KEK, or the record of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Kek {
+    pub policy: Wanted,
+    /// Which of the keys with A's name.
+    pub born: u8,
+    /// Which root keys open it.
+    pub wraps: Keys,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Node {
-    machine: Machine,
-    delivered: Wanted,
+    pub(super) machine: Machine,
+    delivered: Config,
     /// What Encrypt seals with.
-    writing: Option<Kek>,
+    pub(super) writing: Option<Kek>,
     preparing: Option<Wanted>,
     /// On disk.
-    record: Option<Kek>,
-    ledger: Ledger,
-    /// What really happened, whatever machine and ledger make of it.
-    truth: Truth,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Truth {
-    /// Key ids in the order in which they became active, since the ledger was lost.
-    history: Vec<Wanted>,
-    /// What it saw last, and how often in a row since it started.
-    seen: Option<(Wanted, u8)>,
-    /// How often the root key said no to its own wraps since it last said yes, up to three.
-    refusals: u8,
-    credential: bool,
-    /// It was told that the root keys of these policies are others.
-    other_keys: Vec<Wanted>,
+    pub(super) record: Option<Kek>,
+    /// On disk, if there is a cache: opens without a root key.
+    sealed: Option<Kek>,
+    pub(super) ledger: Ledger,
+    pub(super) truth: Truth,
 }
 
 impl Node {
-    pub(super) fn new(rules: Rules, delivered: Wanted) -> Self {
+    pub(super) fn new(rules: Rules, delivered: Config) -> Self {
         Self {
             machine: Machine::new(Ledger::default(), None, None).under(rules),
             delivered,
             writing: None,
             preparing: None,
             record: None,
+            sealed: None,
             ledger: Ledger::default(),
             truth: Truth::default(),
         }
@@ -126,31 +133,31 @@ impl Node {
         self.machine.active().is_some()
     }
 
-    pub(super) fn delivered(&self) -> Wanted {
+    pub(super) fn delivered(&self) -> Config {
         self.delivered
     }
 
     /// The node after `step`, or which promise that breaks.
-    pub(super) fn after(&self, step: Step, mutation: Mutation) -> Result<Self, String> {
+    pub(super) fn after(&self, step: Step, setup: &Setup) -> Result<Self, String> {
         let mut node = self.clone();
         match step {
-            Step::Deliver(wanted) => node.deliver(wanted),
-            Step::Observe(health) => node.observe(health, mutation)?,
-            Step::Answer(health, born) => node.answer(health, born, mutation)?,
-            Step::Probe(health, born) => node.probe(health, born, mutation)?,
+            Step::Deliver(config) => node.deliver(config),
+            Step::Observe(service) => node.observe(service, setup)?,
+            Step::Answer(service) => node.answer(service, setup)?,
+            Step::Probe(service) => node.probe(service, setup)?,
             Step::ReadPlanted => {
                 for _ in 0..3 {
                     node.pass_time();
-                    if mutation == Mutation::EtcdMovesTheBreaker {
-                        node.tell(Event::Probed(Err(trouble(TroubleKind::Refused))))?;
+                    if setup.mutation == Mutation::EtcdMovesTheBreaker {
+                        node.tell(Event::Probed(Err(trouble(TroubleKind::Refused))), setup)?;
                     }
                 }
             }
-            Step::Restart => node.restart(),
+            Step::Restart => node.restart(setup),
             Step::RestartWithoutLedger => {
                 node.ledger = Ledger::default();
                 node.truth.history.clear();
-                node.restart();
+                node.restart(setup);
             }
         }
         node.keeps_its_promises()?;
@@ -165,185 +172,200 @@ impl Node {
         }
     }
 
-    /// Whether it says, and rightly, why `wanted` does not write here.
-    pub(super) fn says_why_not(&self, wanted: Wanted) -> bool {
-        let history = &self.truth.history;
-        let superseded = history.contains(&wanted) && history.last() != Some(&wanted);
-        let reuse = superseded && self.machine.refused_reuse() == Some(&id(wanted));
-        let other_key =
-            self.truth.other_keys.iter().any(|other| self.machine.other_key() == Some(id(*other)));
-        reuse || other_key
+    /// What is in etcd of it as soon as somebody writes.
+    pub(super) fn seals_with(&self) -> Option<Kek> {
+        match self.machine.standing(NOW) {
+            Standing::Writing(_) | Standing::Failing(_) => self.writing,
+            Standing::Refusing(_) => None,
+        }
     }
 
-    fn deliver(&mut self, wanted: Wanted) {
-        let epoch = std::mem::replace(&mut self.delivered, wanted).epoch;
-        if epoch != wanted.epoch {
-            // As at a reload: another configuration.
+    /// Which root keys it would have to be told of to read this; none if it reads it.
+    pub(super) fn lacks(&self, kek: Kek, born: u8) -> Keys {
+        let open = kek.opens_with(born);
+        if open.and(self.delivered.reads) == Keys::NONE { open } else { Keys::NONE }
+    }
+
+    /// What a restart could write with again.
+    pub(super) fn can_resume(&self) -> Option<Kek> {
+        self.seals_with().filter(|kek| self.record == Some(*kek))
+    }
+
+    fn deliver(&mut self, config: Config) {
+        let before = std::mem::replace(&mut self.delivered, config).wanted;
+        if (before.epoch, before.keys) != (config.wanted.epoch, config.wanted.keys) {
+            // As at a start with another configuration: what can be written with is made first.
             self.machine = self.machine.of_other_configuration();
             self.preparing = None;
             self.writing = None;
-            self.truth = Truth { history: self.truth.history.clone(), ..Truth::default() };
+            self.truth = self.truth.of_new_process();
         }
     }
 
-    fn restart(&mut self) {
-        let resumable =
-            self.record.map(|kek| kek.policy).filter(|policy| policy.epoch == self.delivered.epoch);
-        self.machine =
-            Machine::new(self.ledger.clone(), resumable.map(policy), None).under(self.machine.rules);
+    fn restart(&mut self, setup: &Setup) {
+        let now = self.delivered.wanted;
+        let of_configuration = |policy: &Wanted| (policy.epoch, policy.keys) == (now.epoch, now.keys);
+        let resumable = self.record.map(|kek| kek.policy).filter(of_configuration);
+        let mut ledger = self.ledger.clone();
+        if setup.mutation == Mutation::ResumesAnother
+            && let Some(resumable) = resumable.filter(|_| ledger.last().is_some())
+        {
+            ledger.note(&id(resumable), 0);
+        }
+        self.machine = Machine::new(ledger, resumable.map(policy), None).under(self.machine.rules);
         (self.preparing, self.writing) = (None, None);
-        self.truth = Truth { history: self.truth.history.clone(), ..Truth::default() };
+        self.truth = self.truth.of_new_process();
     }
 
-    fn observe(&mut self, health: Health, mutation: Mutation) -> Result<(), String> {
-        if let Some(kind) = health.trouble() {
-            if mutation == Mutation::MissingIsAValue {
-                return self.tell(Event::Observed(policy(Wanted { version: 0, ..self.delivered })));
+    fn observe(&mut self, service: Service, setup: &Setup) -> Result<(), String> {
+        let mut wanted = self.delivered.wanted;
+        if let Some(found) = service.not_seen(wanted.keys) {
+            self.truth.did_not_see(found.kind);
+            let told = match (setup.mutation, found.kind) {
+                (Mutation::MissingIsAValue, _) => Event::Observed(policy(Wanted { version: 0, ..wanted })),
+                (Mutation::UndecidedIsAValue, TroubleKind::Undecided) => {
+                    Event::Observed(policy(Wanted { version: wanted.version + 1, ..wanted }))
+                }
+                (Mutation::RefusedLookIsAProbe, TroubleKind::Refused) => Event::Probed(Err(found)),
+                (Mutation::NeverResumes, _) if !self.is_active() => return Ok(()),
+                (Mutation::ResumesUnderRefused, TroubleKind::Refused) => {
+                    Event::NotObserved(trouble(TroubleKind::Unreachable))
+                }
+                _ => Event::NotObserved(found),
+            };
+            if setup.mutation == Mutation::ResumesOtherKey {
+                self.machine.other_keys.clear();
             }
-            return self.tell(Event::NotObserved(trouble(kind)));
+            if setup.mutation == Mutation::ResumesWiped && !self.is_active() {
+                self.machine.failing = None;
+            }
+            return self.tell(told, setup);
         }
-        let mut wanted = self.delivered;
-        match mutation {
+        match setup.mutation {
             Mutation::LedgerRefusesForEver if self.machine.refused_reuse().is_some() => return Ok(()),
-            Mutation::OwnEpoch if self.has_moved_on_from(wanted) => wanted.epoch += 1,
+            Mutation::OwnEpoch if self.ledger.was_superseded(&id(wanted)) => wanted.epoch += 1,
             Mutation::ReturningKeyId => self.machine.accept_reuse = Some(id(wanted)),
             _ => {}
         }
-        let before = self.truth.seen.filter(|(seen, _)| *seen == wanted).map_or(0, |(_, times)| times);
-        self.truth.seen = Some((wanted, (before + 1).min(2)));
-        self.tell(Event::Observed(policy(wanted)))?;
-        if mutation == Mutation::OneSighting {
-            self.tell(Event::Observed(policy(wanted)))?;
+        self.truth.saw(wanted);
+        self.tell(Event::Observed(policy(wanted)), setup)?;
+        if setup.mutation == Mutation::OneSighting {
+            self.tell(Event::Observed(policy(wanted)), setup)?;
         }
         Ok(())
     }
 
-    fn answer(&mut self, health: Health, born: u8, mutation: Mutation) -> Result<(), String> {
+    fn answer(&mut self, service: Service, setup: &Setup) -> Result<(), String> {
         let Some(wanted) = self.preparing.take() else { return Ok(()) };
-        if mutation == Mutation::NamedBeforeItWrites {
-            return self.tell(Event::Prepared(id(wanted)));
+        if setup.mutation == Mutation::NamedBeforeItWrites {
+            return self.tell(Event::Prepared(id(wanted)), setup);
         }
-        if let Some(kind) = health.trouble() {
-            return self.tell(Event::NotPrepared(id(wanted), trouble(kind)));
-        }
-        let of_it = self.record.filter(|record| record.policy == wanted);
-        if of_it.is_some_and(|record| record.born != born) {
-            if mutation != Mutation::OtherKeyIsRemade {
-                self.truth.is_other_key(wanted);
-                return self.tell(Event::RecordNotOpened(id(wanted)));
+        let out = service.not_usable(wanted.keys);
+        let Some(record) = self.record.filter(|record| record.policy == wanted) else {
+            let usable = service.usable(wanted.keys);
+            if let Some(found) = out
+                && (setup.mutation != Mutation::OneWrapIsMissing || usable == Keys::NONE)
+            {
+                return self.tell(Event::NotPrepared(id(wanted), found), setup);
             }
-            return Err(format!("{wanted:?} is written under another key than its record"));
+            self.record = Some(Kek::new(wanted, service.born, usable));
+            self.truth.reopened = false;
+            return self.tell(Event::Prepared(id(wanted)), setup);
+        };
+        match out {
+            _ if record.is_of_other_key(service) => {
+                if setup.mutation == Mutation::OtherKeyIsRemade {
+                    return Err(format!("{wanted:?} is written under another key than its record"));
+                }
+                self.finds_another_key(wanted, setup)
+            }
+            Some(found)
+                if found.kind == TroubleKind::Refused
+                    || service.usable(wanted.keys) == Keys::NONE && self.sealed != Some(record) =>
+            {
+                self.tell(Event::NotPrepared(id(wanted), found), setup)
+            }
+            _ => {
+                self.truth.reopened = true;
+                self.tell(Event::Prepared(id(wanted)), setup)
+            }
         }
-        self.record = Some(Kek { policy: wanted, born });
-        self.tell(Event::Prepared(id(wanted)))
     }
 
-    fn probe(&mut self, health: Health, born: u8, mutation: Mutation) -> Result<(), String> {
+    fn probe(&mut self, service: Service, setup: &Setup) -> Result<(), String> {
         self.pass_time();
         let Some(active) = self.machine.active().cloned() else { return Ok(()) };
-        self.truth.credential = health == Health::Credential;
-        if let Some(kind) = health.trouble() {
-            if health == Health::Refused {
-                self.truth.refusals = (self.truth.refusals + 1).min(3);
+        let wanted = plain(&active);
+        let out = service.not_usable(wanted.keys);
+        if let Some(record) = self.record.filter(|record| record.policy == wanted) {
+            if record.is_of_other_key(service) {
+                self.finds_another_key(wanted, setup)?;
+            } else if out.is_none() {
+                self.truth.other_keys.retain(|other| *other != wanted);
+                self.tell(Event::RecordOpened(active.key_id()), setup)?;
+            } else if setup.mutation == Mutation::OneOpensForBoth && service.usable(wanted.keys) != Keys::NONE
+            {
+                self.tell(Event::RecordOpened(active.key_id()), setup)?;
             }
-            let taken_for = match (kind, mutation) {
-                (TroubleKind::Credential, Mutation::WipeOnExpiredToken) => TroubleKind::Refused,
-                _ => kind,
-            };
-            return self.tell(Event::Probed(Err(trouble(taken_for))));
         }
-        self.truth.refusals = 0;
-        if let Some(record) = self.record.filter(|record| policy(record.policy) == active) {
-            let event = if record.born == born {
-                self.truth.other_keys.retain(|other| *other != record.policy);
-                Event::RecordOpened(active.key_id())
-            } else {
-                self.truth.is_other_key(record.policy);
-                Event::RecordNotOpened(active.key_id())
-            };
-            self.tell(event)?;
+        if setup.mutation == Mutation::ProbeHealsOtherKey && out.is_none() {
+            self.tell(Event::RecordOpened(active.key_id()), setup)?;
         }
-        if mutation == Mutation::ProbeHealsOtherKey {
-            self.tell(Event::RecordOpened(active.key_id()))?;
-        }
-        self.tell(Event::Probed(Ok(())))
+        self.truth.probed(out.as_ref());
+        let is_undecided = wanted.keys.each().any(|key| service.of(key) == Health::Undecided);
+        let told = match (setup.mutation, out) {
+            (Mutation::WipeOnExpiredToken, Some(found)) if found.kind == TroubleKind::Credential => {
+                Err(trouble(TroubleKind::Refused))
+            }
+            (Mutation::UndecidedIsAnOutage, None) if is_undecided => Err(trouble(TroubleKind::Unreachable)),
+            (_, Some(found)) => Err(found),
+            (_, None) => Ok(()),
+        };
+        self.tell(Event::Probed(told), setup)
+    }
+
+    fn finds_another_key(&mut self, wanted: Wanted, setup: &Setup) -> Result<(), String> {
+        self.truth.is_other_key(wanted);
+        // No restart is to write with it before its root keys have had their say.
+        self.sealed = None;
+        self.tell(Event::RecordNotOpened(id(wanted)), setup)
     }
 
     /// What the shell does with what the machine says.
-    fn tell(&mut self, event: Event) -> Result<(), String> {
+    fn tell(&mut self, event: Event, setup: &Setup) -> Result<(), String> {
         for action in self.machine.handle(NOW, event) {
             match action {
                 // It looks again at any time.
                 Action::ObserveAgain => {}
-                Action::Prepare(wanted) => self.preparing = Some(plain(&wanted)),
-                Action::Activate(key_id) => self.activate(&key_id)?,
+                Action::Prepare(wanted) => {
+                    let wanted = plain(&wanted);
+                    self.truth.may_prepare(wanted)?;
+                    self.preparing = Some(wanted);
+                }
+                Action::Activate(key_id) => self.activate(&key_id, setup)?,
                 Action::WipeOpened => {
-                    self.writing = None;
-                    if self.truth.refusals < 3 {
-                        return Err("local KEKs are wiped without three refusals".into());
-                    }
+                    // The key that seals them is gone with them.
+                    (self.writing, self.sealed) = (None, None);
+                    self.truth.may_stop("local KEKs are wiped")?;
                 }
             }
         }
         Ok(())
     }
 
-    fn activate(&mut self, key_id: &KeyId) -> Result<(), String> {
+    fn activate(&mut self, key_id: &KeyId, setup: &Setup) -> Result<(), String> {
         let wanted = plain(self.machine.active().unwrap());
-        let truth = &mut self.truth;
-        if truth.history.last() != Some(&wanted) {
-            if truth.history.contains(&wanted) {
-                return Err(format!("{wanted:?} writes and was active before another one"));
-            }
-            if truth.seen != Some((wanted, 2)) {
-                return Err(format!("{wanted:?} writes and was not seen twice: {:?}", truth.seen));
-            }
-            truth.history.push(wanted);
-            truth.refusals = 0;
-            truth.other_keys.clear();
+        self.truth.activates(wanted)?;
+        match setup.mutation {
+            Mutation::OkBeforeItIsProbed => self.machine.unprobed = false,
+            Mutation::ResumesWiped => self.machine.failing = None,
+            _ => {}
         }
-        truth.credential = false;
         self.writing = self.record.filter(|record| record.policy == wanted);
+        self.sealed = self.writing.filter(|_| setup.cache);
         self.machine.note_active(key_id, 0);
         self.ledger = self.machine.ledger().clone();
         Ok(())
-    }
-
-    fn keeps_its_promises(&self) -> Result<(), String> {
-        let (machine, truth) = (&self.machine, &self.truth);
-        let named = match machine.standing(NOW) {
-            Standing::Writing(key_id) | Standing::Failing(key_id) => Some(key_id),
-            Standing::Refusing(_) => None,
-        };
-        if let Some(key_id) = &named {
-            let active = machine.active().map(WritePolicy::key_id);
-            if self.writing.map(|kek| id(kek.policy)).as_ref() != Some(key_id) {
-                return Err(format!("Status names {key_id} and there is no local KEK of it"));
-            }
-            if active.as_ref() != Some(key_id) || self.ledger.last() != Some(key_id) {
-                return Err(format!("Status names {key_id}, active is {active:?}: two at once"));
-            }
-            if truth.other_keys.iter().any(|other| id(*other) == *key_id) {
-                return Err(format!("Status names {key_id} although its root key is another one"));
-            }
-        }
-        if machine.row(NOW).state == State::Refused && truth.refusals < 3 {
-            return Err("writes stop without three refusals".into());
-        }
-        let other_key = machine.other_key().is_some();
-        if truth.credential
-            && truth.refusals == 0
-            && machine.active().is_some()
-            && !other_key
-            && named.is_none()
-        {
-            return Err("writes stop for a lost credential".into());
-        }
-        Ok(())
-    }
-
-    fn has_moved_on_from(&self, wanted: Wanted) -> bool {
-        self.ledger.was_superseded(&id(wanted))
     }
 
     fn pass_time(&mut self) {
@@ -359,54 +381,19 @@ impl Node {
     }
 }
 
-impl Truth {
-    fn is_other_key(&mut self, policy: Wanted) {
-        if !self.other_keys.contains(&policy) {
-            self.other_keys.push(policy);
-        }
+impl Kek {
+    fn new(policy: Wanted, born: u8, wraps: Keys) -> Self {
+        let born = if policy.keys.and(Keys::A) == Keys::A { born } else { 0 };
+        Self { policy, born, wraps }
     }
-}
 
-impl Health {
-    fn trouble(self) -> Option<TroubleKind> {
-        match self {
-            Self::Up => None,
-            Self::Unreachable => Some(TroubleKind::Unreachable),
-            Self::Credential => Some(TroubleKind::Credential),
-            Self::Refused => Some(TroubleKind::Refused),
-        }
+    /// Which root keys open it, now that A was made again so often.
+    pub(super) fn opens_with(self, born: u8) -> Keys {
+        if self.born == born { self.wraps } else { self.wraps.without(Keys::A) }
     }
-}
 
-fn policy(wanted: Wanted) -> WritePolicy {
-    known(wanted).0
-}
-
-fn id(wanted: Wanted) -> KeyId {
-    known(wanted).1
-}
-
-/// Made once: the model asks a million times.
-fn known(wanted: Wanted) -> (WritePolicy, KeyId) {
-    thread_local!(static KNOWN: RefCell<HashMap<Wanted, (WritePolicy, KeyId)>> = RefCell::default());
-    KNOWN.with_borrow_mut(|known| known.entry(wanted).or_insert_with(|| make(wanted)).clone())
-}
-
-fn make(wanted: Wanted) -> (WritePolicy, KeyId) {
-    let lineage = format!("transit:ns/mount/name/{}/1", wanted.version).parse().unwrap();
-    let root = Root { lineage, algorithm: Algorithm::FILE_AES256_GCM };
-    let epoch = Epoch(wanted.epoch.into());
-    let policy =
-        WritePolicy::new(Suite::One, "prod".parse().unwrap(), epoch, vec![root], vec![], None).unwrap();
-    let key_id = policy.key_id();
-    (policy, key_id)
-}
-
-fn plain(policy: &WritePolicy) -> Wanted {
-    let version = policy.roots()[0].lineage.as_str().split('/').nth(3).unwrap();
-    Wanted { epoch: u8::try_from(policy.epoch().0).unwrap(), version: version.parse().unwrap() }
-}
-
-fn trouble(kind: TroubleKind) -> Trouble {
-    Trouble { kind, message: String::new() }
+    /// Whether a root key that can be asked says that this is none of its own.
+    fn is_of_other_key(self, service: Service) -> bool {
+        self.born != service.born && service.usable(self.policy.keys).and(Keys::A) == Keys::A
+    }
 }
