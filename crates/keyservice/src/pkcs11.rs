@@ -3,7 +3,7 @@
 //! The module is foreign code: it runs in a process of its own, the *host*, which may hang, crash or leak without
 //! taking this one along.
 //!
-//! * [`Pkcs11Key`]: the root key; it asks a host, which it starts by way of [`Launch`] and replaces when it must.
+//! * [`Pkcs11Key`]: the root key; [`Pkcs11Signer`]: a key that signs. Each asks a host, which it starts by way of [`Launch`] and replaces when it must.
 //! * [`HostConfig`]: what a host loads, and what it may touch. [`Pkcs11Config`]: a root key behind one.
 //! * [`serve`]: the host.
 
@@ -24,11 +24,12 @@ mod frame;
 mod host;
 mod key;
 mod pin;
+mod sign;
 mod token;
 mod wraps;
 
 pub use host::serve;
-pub use key::Pkcs11Key;
+pub use key::{Pkcs11Key, Pkcs11Signer};
 
 /// Starts hosts of one token.
 pub trait Launch: fmt::Debug + Send + Sync {

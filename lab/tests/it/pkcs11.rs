@@ -5,9 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey};
+use casemate_keys::origin::SignatureAlgorithm;
 use casemate_keys::{Algorithm, Root};
 use casemate_keyservice::pkcs11::{
-    CkaId, HostConfig, Patience, Pkcs11Config, Pkcs11Key, TokenSelector, Wrapping, Writes,
+    CkaId, HostConfig, Patience, Pkcs11Config, Pkcs11Key, Pkcs11Signer, TokenSelector, Wrapping, Writes,
 };
 use casemate_keyservice::{Class, Failure, RootKey};
 use casemate_kms::pkcs11::Hosts;
@@ -51,6 +53,22 @@ impl Site {
 
     fn new_key(&self, label: &str) -> CkaId {
         hex::encode(self.token.new_aes_key(PIN, label).unwrap()).parse().unwrap()
+    }
+
+    fn new_ec_pair(&self) -> CkaId {
+        let id = hex::encode(std::array::from_fn::<u8, 16, _>(|place| place as u8));
+        let mut command = self.token.pkcs11_tool();
+        command.args([
+            "--login",
+            "--pin",
+            PIN,
+            "--keypairgen",
+            "--key-type",
+            "EC:prime256v1",
+            "--usage-sign",
+        ]);
+        assert!(command.args(["--label", "signing", "--id", &id]).output().unwrap().status.success());
+        id.parse().unwrap()
     }
 
     fn host(&self) -> HostConfig {
@@ -179,7 +197,335 @@ async fn a_host_that_is_killed_is_replaced() {
     assert_ne!(site.hosts(), first);
 }
 
+#[tokio::test]
+async fn a_host_ends_with_its_key_and_a_keeper_with_its_daemon() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    round_trip(&key).await.unwrap();
+    let host = site.hosts()[0];
+    let keeper = status(host, "PPid");
+    assert_eq!(status(keeper, "PPid"), std::process::id());
+    for process in [host, keeper] {
+        assert_eq!((status(process, "NoNewPrivs"), status(process, "Seccomp")), (1, 2), "confined");
+        assert!(environment(process).lines().all(|line| line.starts_with("SOFTHSM2_CONF=")));
+    }
+    drop(key);
+    until("the host has ended", || site.hosts().is_empty()).await;
+    until("the keeper has ended", || !runs(keeper)).await;
+}
+
+#[tokio::test]
+async fn what_the_keeper_was_not_told_of_at_its_start_it_does_not_start() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let config = site.config(Wrapping::AesGcm, &[&one], pinned(&one));
+    let hosts = Hosts::start(&product("casemate-kms").unwrap(), [config.host.clone()]).unwrap();
+    let other = HostConfig { module: "/usr/lib/other.so".into(), ..config.host.clone() };
+    assert!(hosts.launcher(&other).unwrap_err().to_string().contains("needs a restart"));
+    // Without a keeper there is no host, and that is said.
+    let key = Pkcs11Key::new(config.clone(), hosts.launcher(&config.host).unwrap());
+    round_trip(&key).await.unwrap();
+    let host = site.hosts()[0];
+    kill(status(host, "PPid"));
+    kill(host);
+    let mut failure = round_trip(&key).await.unwrap_err();
+    until_failure(&key, &mut failure, "the keeper has ended").await;
+    assert_eq!(failure.class, Class::Unreachable);
+}
+
+#[tokio::test]
+async fn a_module_that_is_none_is_said() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let mut config = site.config(Wrapping::AesGcm, &[&one], pinned(&one));
+    config.host.module = site.at("no/module.so");
+    let failure = round_trip(&site.open(config)).await.unwrap_err();
+    assert_eq!(failure.class, Class::Unreachable);
+    assert!(failure.what.contains("no/module.so"), "{failure}");
+}
+
+#[tokio::test]
+async fn thousands_of_calls_leave_nothing_open() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesKwp, &[&one], pinned(&one)));
+    let observed = key.observe().await.unwrap();
+    let wrap = round_trip(&key).await.unwrap();
+    let host = site.hosts();
+    let open = || fs::read_dir(format!("/proc/{}/fd", host[0])).unwrap().count();
+    let at_first = open();
+    let mut changed = wrap.clone();
+    changed[9] ^= 1;
+    for call in 0..2000 {
+        if call % 4 == 0 {
+            let failure = key.unwrap(&observed, &CORE, &changed).await.unwrap_err();
+            assert_eq!(failure.class, Class::NotOpened);
+        } else {
+            key.unwrap(&observed, &CORE, &wrap).await.unwrap();
+        }
+    }
+    assert_eq!(site.hosts(), host, "the same process answered all");
+    assert!(open() <= at_first + 8, "{} descriptors, {at_first} at first", open());
+}
+
+#[tokio::test]
+async fn calls_go_side_by_side() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    let key = std::sync::Arc::new(key);
+    let calls: Vec<_> = (0..32)
+        .map(|_| {
+            let key = key.clone();
+            tokio::spawn(async move { round_trip(&key).await.map(drop) })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(site.hosts().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_pin_is_tried_once_and_a_changed_file_again() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    site.write_pin(b"wrong");
+    let failure = key.observe().await.unwrap_err();
+    assert_eq!(failure.class, Class::Credential);
+    assert!(failure.what.contains("CKR_PIN_INCORRECT"), "{failure}");
+    assert!(!failure.to_string().contains("wrong\n"));
+
+    // Nor after a restart of the host, nor of the keeper and all.
+    kill(site.hosts()[0]);
+    let again = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    for key in [&key, &again] {
+        let mut failure = key.observe().await.unwrap_err();
+        until_failure(key, &mut failure, "is not tried again").await;
+        assert_eq!(failure.class, Class::Credential);
+    }
+
+    // Another wrong one is tried, once.
+    site.write_pin(b"wrong too");
+    assert!(key.observe().await.unwrap_err().what.contains("CKR_PIN_INCORRECT"));
+    assert!(key.observe().await.unwrap_err().what.contains("is not tried again"));
+    assert!(again.observe().await.unwrap_err().what.contains("is not tried again"));
+
+    // The right one opens all, whatever an editor added; the token is not locked.
+    site.write_pin(&[b"\xef\xbb\xbf", PIN.as_bytes(), b"\r\n"].concat());
+    round_trip(&key).await.unwrap();
+    round_trip(&again).await.unwrap();
+    assert!(!site.at("state/guard").exists());
+    assert_eq!(site.token.objects(PIN).unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_empty_or_public_pin_file_is_refused() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    site.write_pin(b"\n");
+    let failure = key.observe().await.unwrap_err();
+    assert_eq!(failure.class, Class::Credential);
+    assert!(failure.what.contains("empty"), "{failure}");
+    site.write_pin(PIN.as_bytes());
+    fs::set_permissions(site.at("pin/user"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(key.observe().await.unwrap_err().class, Class::Credential);
+    site.write_pin(PIN.as_bytes());
+    round_trip(&key).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_token_is_pulled_and_put_back() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    let wrap = round_trip(&key).await.unwrap();
+    let observed = root(&one, Algorithm::PKCS11_AES256_GCM);
+
+    site.token.pull().unwrap();
+    let mut failure = loop {
+        // SoftHSM has a key in memory for as long as the process lives.
+        match key.observe().await {
+            Ok(_) => site.hosts().into_iter().for_each(kill),
+            Err(failure) => break failure,
+        }
+    };
+    until_failure(&key, &mut failure, "no token with serial number").await;
+    assert_eq!(failure.class, Class::Unreachable);
+
+    site.token.put_back().unwrap();
+    let opened = until_success(async || key.unwrap(&observed, &CORE, &wrap).await).await;
+    assert_eq!(opened[..], PAYLOAD);
+}
+
+#[tokio::test]
+async fn of_two_tokens_with_one_label_none_is_chosen() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let mut config = site.config(Wrapping::AesGcm, &[&one], pinned(&one));
+    config.host.token = TokenSelector::Label("kms".into());
+    round_trip(&site.open(config.clone())).await.unwrap();
+
+    let twin = site.hsm.init_token("kms", PIN).unwrap();
+    let failure = site.open(config).observe().await.unwrap_err();
+    assert_eq!(failure.class, Class::Refused);
+    for serial in [site.token.serial(), twin.serial()] {
+        assert!(failure.what.contains(&serial), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_made_anew_under_the_same_id_does_not_open_what_the_old_one_wrapped() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let key = site.open(site.config(Wrapping::AesGcm, &[&one], pinned(&one)));
+    let wrap = round_trip(&key).await.unwrap();
+    let observed = key.observe().await.unwrap();
+
+    site.token.delete(PIN, casemate_lab::softhsm::Class::Secret, one.bytes()).unwrap();
+    let failure = until_refused(&key).await;
+    assert_eq!(failure.missing, Some(one.lineage()));
+
+    site.token.new_aes_key_with_id(PIN, "one", one.bytes()).unwrap();
+    until_success(async || round_trip(&key).await).await;
+    assert_eq!(key.observe().await.unwrap(), observed, "its name is the same");
+    assert_eq!(key.unwrap(&observed, &CORE, &wrap).await.unwrap_err().class, Class::NotOpened);
+
+    site.token.new_aes_key_with_id(PIN, "twin", one.bytes()).unwrap();
+    let failure = until_refused(&key).await;
+    assert!(failure.what.contains("2 keys with id"), "{failure}");
+}
+
+#[tokio::test]
+async fn the_key_with_the_write_label_writes_and_only_listed_keys_count() {
+    let site = Site::new();
+    let (old, new, stranger) = (site.new_key("old"), site.new_key("write"), site.new_key("write"));
+    let label = || Writes::Label("write".into());
+    let key = site.open(site.config(Wrapping::AesGcm, &[&old, &new], label()));
+    assert_eq!(key.observe().await.unwrap().lineage, new.lineage());
+    let failure = key.unwrap(&root(&stranger, Algorithm::PKCS11_AES256_GCM), &CORE, &[]).await.unwrap_err();
+    assert_eq!(failure.class, Class::Refused);
+
+    let several = site.open(site.config(Wrapping::AesGcm, &[&old, &new, &stranger], label()));
+    let failure = several.observe().await.unwrap_err();
+    assert_eq!(failure.class, Class::Undecided);
+    let none = site.open(site.config(Wrapping::AesGcm, &[&old], label()));
+    let failure = none.observe().await.unwrap_err();
+    assert_eq!(failure.class, Class::Undecided);
+    assert!(failure.what.contains(&old.to_string()), "{failure}");
+}
+
+#[tokio::test]
+async fn an_rsa_key_wraps_under_its_public_half_and_a_signer_signs() {
+    let site = Site::new();
+    let token = &site.token;
+    let id = token.new_rsa_pair(PIN, "wrapping", 3072).unwrap();
+    let spki = token.public_key(PIN, &id).unwrap();
+    let named: CkaId = hex::encode(&casemate_keys::names::sha256(&spki)[..16]).parse().unwrap();
+    let config = site.config(Wrapping::RsaOaep, &[&named], pinned(&named));
+    let host = config.host.clone();
+    let hosts = Hosts::start(&product("casemate-kms").unwrap(), [host.clone()]).unwrap();
+    let launcher = || hosts.launcher(&host).unwrap();
+    let key = Pkcs11Key::new(config, launcher());
+    let observed = key.observe().await.unwrap();
+    assert_eq!(observed, root(&named, Algorithm::RSA_OAEP_SHA256));
+    assert_eq!(key.wrap(&observed, &CORE, &PAYLOAD).await.unwrap().len(), 384);
+
+    let message = b"what a record's origin is proven by";
+    let patience = Patience::default();
+    let signer = Pkcs11Signer::new(named.clone(), SignatureAlgorithm::RsaPss3072, launcher(), patience);
+    let signature = signer.sign(message).await.unwrap();
+    UnparsedPublicKey::new(&RSA_PSS_2048_8192_SHA256, &spki).verify(message, &signature).unwrap();
+
+    let named = site.new_ec_pair();
+    let spki = token.public_key(PIN, named.bytes()).unwrap();
+    let signer = Pkcs11Signer::new(named, SignatureAlgorithm::EcdsaP256, launcher(), patience);
+    // Of 16 some have a number that begins with a set bit or a zero.
+    for _ in 0..16 {
+        let signature = signer.sign(message).await.unwrap();
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &spki).verify(message, &signature).unwrap();
+    }
+}
+
+/// SoftHSM 2.6.1 does RSA-OAEP with SHA-1 only. Such a token must not look like one that can't be reached, for it will
+/// never get better.
+#[tokio::test]
+async fn a_token_without_oaep_of_sha256_refuses() {
+    let site = Site::new();
+    let id = site.token.new_rsa_pair(PIN, "wrapping", 2048).unwrap();
+    let spki = site.token.public_key(PIN, &id).unwrap();
+    let named: CkaId = hex::encode(&casemate_keys::names::sha256(&spki)[..16]).parse().unwrap();
+    let key = site.open(site.config(Wrapping::RsaOaep, &[&named], pinned(&named)));
+    let failure = round_trip(&key).await.unwrap_err();
+    assert_eq!(failure.class, Class::Refused);
+    assert!(failure.what.contains("RSA-OAEP with SHA-256"), "{failure}");
+}
+
 fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+fn runs(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+fn status(pid: u32, field: &str) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{field}:"))).unwrap();
+    line.trim().parse().unwrap()
+}
+
+fn environment(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/environ")).unwrap().replace('\0', "\n")
+}
+
+/// As often as it takes; a test that waits for ever is ended by whoever runs it, so this says what for.
+async fn until(awaited: &str, mut ready: impl FnMut() -> bool) {
+    for _ in 0..1200 {
+        if ready() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("waited in vain until {awaited}");
+}
+
+/// Looks again until the failure says so: a host may be between two lives.
+async fn until_failure(key: &Pkcs11Key, failure: &mut Failure, said: &str) {
+    for _ in 0..600 {
+        if failure.what.contains(said) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        *failure = key.observe().await.unwrap_err();
+    }
+    panic!("{said:?} was not said, but: {failure}");
+}
+
+async fn until_success<T>(mut call: impl AsyncFnMut() -> Result<T, Failure>) -> T {
+    let mut last = None;
+    for _ in 0..600 {
+        match call().await {
+            Ok(done) => return done,
+            Err(failure) => last = Some(failure),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("it never succeeded: {last:?}");
+}
+
+/// SoftHSM sees at any time what another process changed.
+async fn until_refused(key: &Pkcs11Key) -> Failure {
+    for _ in 0..600 {
+        match key.observe().await {
+            Err(failure) if failure.class == Class::Refused => return failure,
+            _ => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+    panic!("it was never refused");
 }

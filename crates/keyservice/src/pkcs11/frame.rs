@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use super::sign::Signing;
 use super::{CkaId, Wrapping, Writes};
 use crate::{Class, Failure};
 
@@ -27,6 +28,8 @@ pub(super) enum Ask {
     Observe { wrapping: Wrapping, keys: BTreeSet<CkaId>, writes: Writes },
     /// The bytes are a payload.
     Wrap { wrapping: Wrapping, key: CkaId, associated: Vec<u8> },
+    /// The bytes are a message.
+    Sign { key: CkaId, signing: Signing },
     /// The bytes are a wrap.
     Unwrap { wrapping: Wrapping, key: CkaId, associated: Vec<u8> },
 }

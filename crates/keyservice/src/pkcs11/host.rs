@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use super::code::Cure;
 use super::frame::{self, Answer, Ask, Outcome, Request};
+use super::sign::sign;
 use super::token::{Module, Trouble};
 use super::wraps::{Key, observe};
 use super::{CkaId, HostConfig};
@@ -171,6 +172,7 @@ fn go(
         Ask::Observe { wrapping, keys, writes } => {
             (Outcome::Writes(observe(session, *wrapping, keys, writes)?), Zeroizing::default())
         }
+        Ask::Sign { key, signing } => done(sign(session, *signing, key, bytes)?.into()),
         Ask::Wrap { wrapping, key, associated } => {
             done(Key::enabled(session, *wrapping, key)?.wrap(associated, bytes)?.into())
         }
@@ -185,7 +187,7 @@ impl Ask {
         match self {
             Self::Observe { writes: super::Writes::Pinned(key), .. } => Some(key),
             Self::Observe { .. } => None,
-            Self::Wrap { key, .. } | Self::Unwrap { key, .. } => Some(key),
+            Self::Sign { key, .. } | Self::Wrap { key, .. } | Self::Unwrap { key, .. } => Some(key),
         }
     }
 }

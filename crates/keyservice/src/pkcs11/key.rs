@@ -1,12 +1,14 @@
-//! A root key in a token, as the daemon sees it.
+//! A root key in a token, and one that signs, as the daemon sees them.
 
 use std::sync::Arc;
 
-use casemate_keys::{Algorithm, Digest, LineagePrefix, Root, payload};
+use casemate_keys::origin::SignatureAlgorithm;
+use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, Root, payload};
 use zeroize::Zeroizing;
 
 use super::client::{Host, Reply};
 use super::frame::{Ask, Outcome};
+use super::sign::Signing;
 use super::{CkaId, Launch, Patience, Pkcs11Config, Wrapping};
 use crate::{Answer, Class, Failure, RootKey};
 
@@ -42,16 +44,54 @@ impl Pkcs11Key {
         })?;
         Ok((key.clone(), wrapping))
     }
+}
 
-    async fn call(&self, ask: Ask, bytes: &[u8]) -> Result<Reply, Failure> {
-        let (outcome, bytes) = self.host.call(&ask, bytes).await?;
-        match outcome {
-            Outcome::Failed { class, what, remedy, missing } => {
-                let missing = missing.map(|key| key.lineage());
-                Err(Failure { missing, ..Failure::new(class, what, remedy) })
-            }
-            outcome => Ok((outcome, bytes)),
+/// A key in a token that signs records. What verifies its signatures is [`casemate_keys::origin::Signer`].
+#[derive(Debug)]
+pub struct Pkcs11Signer {
+    key: CkaId,
+    algorithm: SignatureAlgorithm,
+    host: Host,
+}
+
+impl Pkcs11Signer {
+    /// The key `key`: by CKA_ID for [`SignatureAlgorithm::EcdsaP256`], by its public half for RSA.
+    pub fn new(
+        key: CkaId,
+        algorithm: SignatureAlgorithm,
+        launcher: Arc<dyn Launch>,
+        patience: Patience,
+    ) -> Self {
+        Self { key, algorithm, host: Host::new(launcher, patience) }
+    }
+
+    /// What records name as their signer.
+    pub fn lineage(&self) -> Lineage {
+        self.key.lineage()
+    }
+
+    /// The signature of a [record's message](casemate_keys::Record::origin_message).
+    pub fn sign<'a>(&'a self, message: &'a [u8]) -> Answer<'a, Vec<u8>> {
+        Box::pin(async move {
+            let signing = Signing::of(self.algorithm).ok_or_else(|| {
+                let what = format!("a key in a token does not sign by {:?}", self.algorithm);
+                Failure::new(Class::Refused, what, "use ECDSA on P-256 or RSA-PSS with 3072 bits")
+            })?;
+            let (_, signature) =
+                call(&self.host, Ask::Sign { key: self.key.clone(), signing }, message).await?;
+            Ok(signature.to_vec())
+        })
+    }
+}
+
+async fn call(host: &Host, ask: Ask, bytes: &[u8]) -> Result<Reply, Failure> {
+    let (outcome, bytes) = host.call(&ask, bytes).await?;
+    match outcome {
+        Outcome::Failed { class, what, remedy, missing } => {
+            let missing = missing.map(|key| key.lineage());
+            Err(Failure { missing, ..Failure::new(class, what, remedy) })
         }
+        outcome => Ok((outcome, bytes)),
     }
 }
 
@@ -64,7 +104,7 @@ impl RootKey for Pkcs11Key {
         Box::pin(async {
             let Pkcs11Config { wrapping, keys, writes, .. } = &self.config;
             let ask = Ask::Observe { wrapping: *wrapping, keys: keys.clone(), writes: writes.clone() };
-            match self.call(ask, &[]).await? {
+            match call(&self.host, ask, &[]).await? {
                 (Outcome::Writes(key), _) if keys.contains(&key) => {
                     Ok(Root { lineage: key.lineage(), algorithm: wrapping.algorithm() })
                 }
@@ -82,7 +122,7 @@ impl RootKey for Pkcs11Key {
         Box::pin(async move {
             let (key, wrapping) = self.key(root)?;
             let ask = Ask::Wrap { wrapping, key, associated: payload::associated_data(core) };
-            let (_, wrap) = self.call(ask, payload).await?;
+            let (_, wrap) = call(&self.host, ask, payload).await?;
             if wrap.is_empty() { Err(senseless()) } else { Ok(wrap.to_vec()) }
         })
     }
@@ -96,7 +136,7 @@ impl RootKey for Pkcs11Key {
         Box::pin(async move {
             let (key, wrapping) = self.key(root)?;
             let ask = Ask::Unwrap { wrapping, key, associated: payload::associated_data(core) };
-            let (_, payload) = self.call(ask, wrap).await?;
+            let (_, payload) = call(&self.host, ask, wrap).await?;
             Ok(payload)
         })
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::{pbkdf2, rand};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -108,6 +109,8 @@ struct Refused {
 
 /// A note that lies ready before a login is tried, so that a full disk does not make one forget.
 pub(super) struct Attempt {
+    /// One login at a time of all processes: what one learns spares the others a wrong PIN.
+    _turn: File,
     written: PathBuf,
     file: PathBuf,
 }
@@ -122,6 +125,14 @@ impl Guard {
     /// # Errors
     /// It was refused before, or that could not be remembered.
     pub(super) fn allow(&self, pin: &Pin, token: &str) -> Result<Attempt, Failure> {
+        let unwritten = |error: io::Error| {
+            let what = format!(
+                "a PIN is not tried while a refusal could not be remembered: {}: {error}",
+                self.file.display()
+            );
+            Failure::new(Class::Credential, what, "make room, or the folder writable, for this file")
+        };
+        let turn = self.turn().map_err(unwritten)?;
         if let Some(refused) = self.remembered()?
             && refused.is_of(pin, token)
         {
@@ -136,14 +147,19 @@ impl Guard {
             );
             return Err(Failure::new(Class::Credential, what, remedy));
         }
-        let refused = Refused::new(pin, token);
-        self.write(&refused).map_err(|error| {
-            let what = format!(
-                "a PIN is not tried while a refusal could not be remembered: {}: {error}",
-                self.file.display()
-            );
-            Failure::new(Class::Credential, what, "make room, or the folder writable, for this file")
-        })
+        let written = self.write(&Refused::new(pin, token)).map_err(unwritten)?;
+        Ok(Attempt { _turn: turn, written, file: self.file.clone() })
+    }
+
+    fn turn(&self) -> io::Result<File> {
+        let turn = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.beside(".turn"))?;
+        flock(&turn, FlockOperation::LockExclusive)?;
+        Ok(turn)
     }
 
     fn remembered(&self) -> Result<Option<Refused>, Failure> {
@@ -161,15 +177,19 @@ impl Guard {
         }
     }
 
-    fn write(&self, refused: &Refused) -> io::Result<Attempt> {
-        let mut written = self.file.clone().into_os_string();
-        written.push(".new");
-        let attempt = Attempt { written: written.into(), file: self.file.clone() };
+    fn write(&self, refused: &Refused) -> io::Result<PathBuf> {
+        let written = self.beside(".new");
         let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&attempt.written)?;
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&written)?;
         file.write_all(&serde_json::to_vec(refused)?)?;
         file.sync_all()?;
-        Ok(attempt)
+        Ok(written)
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.file.clone().into_os_string();
+        name.push(ending);
+        name.into()
     }
 }
 

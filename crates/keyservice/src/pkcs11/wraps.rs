@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use aws_lc_rs::encoding::{AsDer, PublicKeyX509Der};
 use aws_lc_rs::rand;
 use aws_lc_rs::rsa::{
     OAEP_SHA256_MGF1SHA256, OaepPublicEncryptingKey, PublicEncryptingKey, PublicKeyComponents,
 };
-use casemate_keys::names::sha256;
 use casemate_keys::payload;
-use cryptoki::error::RvError;
+use cryptoki::context::Function;
+use cryptoki::error::{Error, RvError};
 use cryptoki::mechanism::aead::GcmParams;
 use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsOaepParams, PkcsOaepSource};
 use cryptoki::mechanism::{Mechanism, MechanismType};
@@ -18,6 +17,7 @@ use cryptoki::session::Session;
 use zeroize::Zeroizing;
 
 use super::code;
+use super::sign::rsa_public;
 use super::token::Trouble;
 use super::{CkaId, Wrapping, Writes};
 use crate::selection::{Candidate, Selection, choose};
@@ -169,38 +169,28 @@ impl<'a> Key<'a> {
             Attribute::Token(true),
             Attribute::KeyType(KeyType::RSA),
         ];
-        let wanted = [
-            AttributeType::Label,
-            AttributeType::Modulus,
-            AttributeType::PublicExponent,
-            AttributeType::Decrypt,
-        ];
         let mut keys = Vec::new();
         for handle in session.find_objects(&template).map_err(&doing)? {
-            let (mut label, mut modulus, mut exponent, mut decrypts) = (None, Vec::new(), Vec::new(), false);
+            let Some((_, public)) = rsa_public(session, handle)?.filter(|(known, _)| known == id.bytes())
+            else {
+                continue;
+            };
+            let (mut label, mut decrypts) = (None, false);
+            let wanted = [AttributeType::Label, AttributeType::Decrypt];
             for attribute in session.get_attributes(handle, &wanted).map_err(&doing)? {
                 match attribute {
                     Attribute::Label(text) => label = Some(String::from_utf8_lossy(&text).into_owned()),
-                    Attribute::Modulus(bytes) => modulus = without_zeros(bytes),
-                    Attribute::PublicExponent(bytes) => exponent = without_zeros(bytes),
                     Attribute::Decrypt(may) => decrypts = may,
                     _ => {}
                 }
             }
-            let public = PublicKeyComponents { n: modulus, e: exponent };
-            // What aws-lc can't take as a key is not one of ours.
-            let Ok(spki) = AsDer::<PublicKeyX509Der<'_>>::as_der(&public) else { continue };
-            if sha256(spki.as_ref())[..16] != *id.bytes() {
-                continue;
-            }
-            let disabled = (!decrypts).then(|| "CKA_DECRYPT is false".into());
             keys.push(Self {
                 session,
                 wrapping: Wrapping::RsaOaep,
                 id: id.clone(),
                 handle,
                 label,
-                disabled,
+                disabled: (!decrypts).then(|| "CKA_DECRYPT is false".into()),
                 wraps_keys: false,
                 public: Some(public),
             });
@@ -387,7 +377,19 @@ impl<'a> Key<'a> {
         let params =
             PkcsOaepParams::new(MechanismType::SHA256, PkcsMgfType::MGF1_SHA256, PkcsOaepSource::empty());
         let opened = self.session.decrypt(&Mechanism::RsaPkcsOaep(params), self.handle, wrap);
-        opened.map(Zeroizing::new).map_err(Trouble::call("unwrapping by RSA-OAEP with SHA-256"))
+        opened.map(Zeroizing::new).map_err(|error| match error {
+            // Before it has seen a ciphertext: it does not do this at all.
+            Error::Pkcs11(
+                RvError::ArgumentsBad | RvError::MechanismParamInvalid | RvError::MechanismInvalid,
+                Function::DecryptInit,
+            ) => {
+                let what =
+                    format!("the token does not unwrap by RSA-OAEP with SHA-256, as key {} is to", self.id);
+                let remedy = "use an AES key on this token";
+                Trouble::Found(Failure::new(Class::Refused, what, remedy))
+            }
+            error => Trouble::Call { error, doing: "unwrapping by RSA-OAEP with SHA-256" },
+        })
     }
 }
 
@@ -427,7 +429,7 @@ fn wants_own_nonce(code: RvError) -> bool {
     matches!(code, RvError::ArgumentsBad | RvError::MechanismParamInvalid)
 }
 
-fn without_zeros(mut number: Vec<u8>) -> Vec<u8> {
+pub(super) fn without_zeros(mut number: Vec<u8>) -> Vec<u8> {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number.drain(..zeros);
     number
