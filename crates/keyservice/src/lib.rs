@@ -10,6 +10,7 @@
 //! * [`RootKey`]: what every key service answers. [`Failure`]: how it doesn't.
 //! * [`file`]: versioned root keys in one file.
 //! * `pkcs11`: root keys in an HSM, by its PKCS#11 module (feature `pkcs11`).
+//! * `transit`: root keys in OpenBao or Vault, over `http` (feature `transit`).
 //! * [`selection`]: which version writes.
 
 use std::fmt;
@@ -21,9 +22,13 @@ use casemate_keys::{Digest, Lineage, LineagePrefix, Root, payload};
 use zeroize::Zeroizing;
 
 pub mod file;
+#[cfg(feature = "transit")]
+pub mod http;
 #[cfg(feature = "pkcs11")]
 pub mod pkcs11;
 pub mod selection;
+#[cfg(feature = "transit")]
+pub mod transit;
 
 /// What a key service answers, in its own time: callers set the deadline.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;

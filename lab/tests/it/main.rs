@@ -18,6 +18,7 @@ mod servers;
 mod softhsm;
 mod story;
 mod tools;
+mod transit;
 mod upgrade;
 
 // How `casemate-keys` opens vectors in its own tests.

@@ -1,0 +1,100 @@
+//! Why there is no answer.
+
+use std::error::Error;
+use std::io;
+
+use rustls::AlertDescription;
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// We don't accept the server's certificate, it does not accept ours, or ours can't be read.
+    Protection(String),
+    /// It sends more than anybody needs.
+    TooLong,
+    /// The connection does not come about, or breaks.
+    Unreachable(String),
+}
+
+impl Trouble {
+    /// Says what is wrong with certificate files too, where it may be the reason.
+    pub(super) fn with(self, complaint: Option<String>) -> Self {
+        match (self, complaint) {
+            (Self::Protection(what), Some(complaint)) if what != complaint => {
+                Self::Protection(format!("{what} ({complaint})"))
+            }
+            (trouble, _) => trouble,
+        }
+    }
+}
+
+impl From<reqwest::Error> for Trouble {
+    fn from(error: reqwest::Error) -> Self {
+        // The address is said by who calls; what else stands in a URL is nobody's business.
+        let error = error.without_url();
+        let what = chain(&error);
+        match tls_error(&error) {
+            Some(tls) if is_protection(tls) => Self::Protection(format!("TLS: {tls}")),
+            Some(tls) => Self::Unreachable(format!("TLS: {tls}")),
+            None => Self::Unreachable(what),
+        }
+    }
+}
+
+fn is_protection(error: &rustls::Error) -> bool {
+    use AlertDescription::{
+        AccessDenied, BadCertificate, BadCertificateStatusResponse, CertificateExpired, CertificateRequired,
+        CertificateRevoked, CertificateUnknown, CertificateUnobtainable, DecryptError, HandshakeFailure,
+        InsufficientSecurity, NoCertificate, ProtocolVersion, UnknownCA, UnsupportedCertificate,
+    };
+    match error {
+        rustls::Error::InvalidCertificate(_)
+        | rustls::Error::NoCertificatesPresented
+        | rustls::Error::UnsupportedNameType
+        | rustls::Error::PeerIncompatible(_) => true,
+        rustls::Error::AlertReceived(alert) => matches!(
+            alert,
+            AccessDenied
+                | BadCertificate
+                | BadCertificateStatusResponse
+                | CertificateExpired
+                | CertificateRequired
+                | CertificateRevoked
+                | CertificateUnknown
+                | CertificateUnobtainable
+                | DecryptError
+                | HandshakeFailure
+                | InsufficientSecurity
+                | NoCertificate
+                | ProtocolVersion
+                | UnknownCA
+                | UnsupportedCertificate
+        ),
+        _ => false,
+    }
+}
+
+/// The error of the TLS library below `error`. An `io::Error` hides the one that it carries from `source`.
+fn tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    if let Some(found) = error.downcast_ref() {
+        return Some(found);
+    }
+    let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    carried
+        .and_then(|carried| tls_error(carried))
+        .or_else(|| error.source().and_then(|source| tls_error(source)))
+}
+
+/// All that is said from `error` down, each sentence once.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut said = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = error.source();
+    }
+    said
+}

@@ -1,0 +1,353 @@
+//! What each way to log in sends, and what comes back.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::HeaderValue;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::service::{Request, Service};
+use super::{Auth, RoleId, answer, secret_file};
+use crate::http::{Reply, sha256};
+use crate::{Class, Failure};
+
+/// What the files of an [`Auth`] hold now.
+pub(super) struct Credentials {
+    /// Role id, if the method has one in a file or the configuration.
+    role_id: Option<Zeroizing<String>>,
+    /// Token, secret id or JWT.
+    secret: Option<Zeroizing<String>>,
+    /// Of all that is sent, certificates too.
+    pub(super) digest: [u8; 32],
+    /// Files that others than their owner can use.
+    pub(super) exposed: Vec<String>,
+}
+
+impl Credentials {
+    /// Whether `token` is what the file holds.
+    pub(super) fn is_token(&self, token: &str) -> bool {
+        self.secret.as_ref().is_some_and(|secret| secret.as_str() == token)
+    }
+}
+
+/// A token as the service granted it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) token: Zeroizing<String>,
+    /// How long it holds from now; `None` if for ever.
+    pub(super) lasts: Option<Duration>,
+    pub(super) renewable: bool,
+}
+
+/// A secret id that came wrapped.
+pub(super) struct Unwrapped {
+    /// Of the wrapping token.
+    digest: [u8; 32],
+    secret_id: Zeroizing<String>,
+}
+
+impl Auth {
+    /// Reads the files. Off the threads that serve: a disk may hang.
+    pub(super) async fn credentials(&self, certificates: Option<[u8; 32]>) -> Result<Credentials, Failure> {
+        let auth = self.clone();
+        tokio::task::spawn_blocking(move || auth.read(certificates)).await.unwrap_or_else(|_| {
+            let what = "reading the credential files was broken off";
+            Err(Failure::new(Class::Unreachable, what, "try again; the program may be stopping"))
+        })
+    }
+
+    fn read(&self, certificates: Option<[u8; 32]>) -> Result<Credentials, Failure> {
+        let (role_id, secret) = match self {
+            Self::TokenFile { path } => (None, Some(secret_file::read(path)?)),
+            Self::AppRole { role_id, secret_id_file, .. } => {
+                let role_id = match role_id {
+                    RoleId::Text(text) => Zeroizing::new(text.clone()),
+                    RoleId::File(path) => secret_file::read(path)?.text,
+                };
+                (Some(role_id), Some(secret_file::read(secret_id_file)?))
+            }
+            Self::Jwt { jwt_file: path, .. } | Self::Kubernetes { token_file: path, .. } => {
+                (None, Some(secret_file::read(path)?))
+            }
+            Self::Certificate { .. } => (None, None),
+        };
+        let part = |text: Option<&str>| text.map_or([0; 32], |text| sha256(text.as_bytes()));
+        let digest = sha256(
+            &[
+                part(role_id.as_ref().map(|text| text.as_str())),
+                part(secret.as_ref().map(|secret| secret.text.as_str())),
+                certificates.unwrap_or_default(),
+            ]
+            .concat(),
+        );
+        let exposed = secret.iter().filter_map(|secret| secret.exposed.clone()).collect();
+        Ok(Credentials { role_id, secret: secret.map(|secret| secret.text), digest, exposed })
+    }
+}
+
+/// Who logs in, where.
+pub(super) struct Login<'a> {
+    pub(super) service: &'a Service,
+    pub(super) auth: &'a Auth,
+    pub(super) namespace: &'a str,
+}
+
+impl Login<'_> {
+    /// Gets a token. A secret id that comes wrapped is kept in `unwrapped`, since it can't be got again.
+    pub(super) async fn run(
+        &self,
+        credentials: &Credentials,
+        unwrapped: &mut Option<Unwrapped>,
+    ) -> Result<Grant, Failure> {
+        let role_id = credentials.role_id.as_ref().map_or("", |text| text.as_str());
+        let secret = credentials.secret.as_ref().map_or("", |text| text.as_str());
+        match self.auth {
+            Auth::TokenFile { path } => {
+                let looked = self.look_up(secret).await?;
+                looked.ok_or_else(|| {
+                    let what = format!(
+                        "the service does not accept the token in {}: it has expired, was revoked, belongs to another \
+                         service or namespace, or may not look itself up",
+                        path.display()
+                    );
+                    let remedy = "write a new token into the file, of a policy that allows `read` on \
+                                  auth/token/lookup-self";
+                    Failure::new(Class::Credential, what, remedy)
+                })
+            }
+            Auth::AppRole { mount, wrapped, .. } => {
+                #[derive(Serialize)]
+                struct Body<'a> {
+                    role_id: &'a str,
+                    secret_id: &'a str,
+                }
+                let secret_id = if *wrapped {
+                    self.unwrap(mount, secret, unwrapped).await?
+                } else {
+                    Zeroizing::new(secret.to_owned())
+                };
+                let body = Body { role_id, secret_id: &secret_id };
+                self.log_in(mount, &body, &[role_id, &secret_id]).await
+            }
+            Auth::Jwt { mount, role, .. } | Auth::Kubernetes { mount, role, .. } => {
+                #[derive(Serialize)]
+                struct Body<'a> {
+                    role: &'a str,
+                    jwt: &'a str,
+                }
+                self.log_in(mount, &Body { role, jwt: secret }, &[secret]).await
+            }
+            Auth::Certificate { mount, role } => {
+                #[derive(Serialize)]
+                struct Body<'a> {
+                    #[serde(skip_serializing_if = "Option::is_none")]
+                    name: Option<&'a str>,
+                }
+                self.log_in(mount, &Body { name: role.as_deref() }, &[]).await
+            }
+        }
+    }
+
+    async fn log_in(&self, mount: &str, body: &impl Serialize, secrets: &[&str]) -> Result<Grant, Failure> {
+        let mut path = vec!["v1", "auth"];
+        path.extend(mount.split('/'));
+        path.push("login");
+        let shown = answer::shown(self.namespace, &path);
+        let reply = self.post(&path, None, body).await?;
+        match reply.status {
+            200 => granted(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no token")),
+            status => {
+                let said = said(&reply, secrets);
+                let what = format!("login by {} at {shown} answers {status}{said}", self.auth.name());
+                Err(Failure::new(Class::Credential, what, self.remedy()))
+            }
+        }
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self.auth {
+            Auth::TokenFile { .. } => "write a new token into the file",
+            Auth::AppRole { .. } => {
+                "see that role id and secret id are of the same role, that the secret id has neither expired nor been \
+                 destroyed or used up, and where it may be used from; then write a new one into its file"
+            }
+            Auth::Jwt { .. } | Auth::Kubernetes { .. } => {
+                "see that the token in the file has not expired, is valid already by this service's clock, and has the \
+                 issuer, audience and subject that the role wants"
+            }
+            Auth::Certificate { .. } => {
+                "see that a certificate role trusts the authority of the client certificate and that it has not expired"
+            }
+        }
+    }
+
+    /// What the service says of a token; `None` if it does not accept it.
+    pub(super) async fn look_up(&self, token: &str) -> Result<Option<Grant>, Failure> {
+        #[derive(Deserialize)]
+        struct Looked {
+            ttl: u64,
+            #[serde(default)]
+            renewable: bool,
+            /// Null, if it never ends.
+            expire_time: Option<String>,
+        }
+        let path = ["v1", "auth", "token", "lookup-self"];
+        let request = Request {
+            method: Method::GET,
+            path: &path,
+            namespace: self.namespace,
+            token: Some(header(token)?),
+            body: None,
+        };
+        let shown = answer::shown(self.namespace, &path);
+        let reply = self.service.ask(request).await?;
+        answer::expect_service(&reply, &shown)?;
+        match reply.status {
+            200 => {
+                let looked: Looked = answer::data(&reply.body)
+                    .ok_or_else(|| answer::corrupt(&shown, "no description of a token"))?;
+                let ends = looked.ttl > 0 || looked.expire_time.is_some();
+                Ok(Some(Grant {
+                    token: Zeroizing::new(token.to_owned()),
+                    lasts: ends.then(|| Duration::from_secs(looked.ttl)),
+                    renewable: looked.renewable,
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Prolongs a token; `None` if the service does not.
+    pub(super) async fn renew(&self, token: &str) -> Result<Option<Grant>, Failure> {
+        let path = ["v1", "auth", "token", "renew-self"];
+        let reply = self.post(&path, Some(header(token)?), &serde_json::json!({})).await?;
+        match reply.status {
+            200 => {
+                let shown = answer::shown(self.namespace, &path);
+                granted(&reply.body).map(Some).ok_or_else(|| answer::corrupt(&shown, "no token"))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The secret id that this token wraps.
+    async fn unwrap(
+        &self,
+        mount: &str,
+        token: &str,
+        unwrapped: &mut Option<Unwrapped>,
+    ) -> Result<Zeroizing<String>, Failure> {
+        #[derive(Serialize)]
+        struct Lookup<'a> {
+            token: &'a str,
+        }
+        #[derive(Deserialize)]
+        struct Wrapping {
+            creation_path: String,
+        }
+        #[derive(Deserialize)]
+        struct SecretId {
+            secret_id: Zeroizing<String>,
+        }
+        let digest = sha256(token.as_bytes());
+        if let Some(known) = unwrapped.as_ref().filter(|known| known.digest == digest) {
+            return Ok(known.secret_id.clone());
+        }
+        let used = || {
+            let what = "the wrapping token in the secret id file was used already, or has expired";
+            let remedy = "if no process of yours has used it, somebody may have intercepted the secret id: destroy it, \
+                          find out who read the file, and deliver a new wrapping token; a restarted process needs a \
+                          new one too";
+            Failure::new(Class::Credential, what, remedy)
+        };
+        // Where it was made, first: who intercepts a secret id may wrap another one in its place.
+        let path = ["v1", "sys", "wrapping", "lookup"];
+        let reply = self.post(&path, None, &Lookup { token }).await?;
+        if reply.status != 200 {
+            return Err(used());
+        }
+        let shown = answer::shown(self.namespace, &path);
+        let Wrapping { creation_path } = answer::data(&reply.body)
+            .ok_or_else(|| answer::corrupt(&shown, "no description of a wrapping token"))?;
+        let role = format!("auth/{mount}/role/");
+        let made_there = creation_path.starts_with(&role) || creation_path.contains(&format!("/{role}"));
+        if !made_there || !creation_path.ends_with("/secret-id") {
+            let what = format!(
+                "the wrapping token in the secret id file was not made at {role}ROLE/secret-id but at {:?}",
+                creation_path.chars().take(100).collect::<String>()
+            );
+            let remedy = "somebody may have put their own in its place: find out who wrote the file, destroy the \
+                          secret id, and deliver a new one";
+            return Err(Failure::new(Class::Credential, what, remedy));
+        }
+        let path = ["v1", "sys", "wrapping", "unwrap"];
+        let reply = self.post(&path, Some(header(token)?), &serde_json::json!({})).await?;
+        if reply.status != 200 {
+            return Err(used());
+        }
+        let shown = answer::shown(self.namespace, &path);
+        let SecretId { secret_id } =
+            answer::data(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no secret id"))?;
+        *unwrapped = Some(Unwrapped { digest, secret_id: secret_id.clone() });
+        Ok(secret_id)
+    }
+
+    async fn post(
+        &self,
+        path: &[&str],
+        token: Option<HeaderValue>,
+        body: &impl Serialize,
+    ) -> Result<Reply, Failure> {
+        let body = Some(answer::json(body)?);
+        let request = Request { method: Method::POST, path, namespace: self.namespace, token, body };
+        let reply = self.service.ask(request).await?;
+        answer::expect_service(&reply, &answer::shown(self.namespace, path))?;
+        Ok(reply)
+    }
+}
+
+/// A token as a header, never shown.
+pub(super) fn header(token: &str) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::from_str(token).map_err(|_| {
+        let what = "a token holds characters that no token has";
+        Failure::new(Class::Credential, what, "write a new token into its file")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The token in an answer to login or renewal.
+fn granted(body: &[u8]) -> Option<Grant> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        auth: Granted,
+    }
+    #[derive(Deserialize)]
+    struct Granted {
+        client_token: Zeroizing<String>,
+        lease_duration: u64,
+        #[serde(default)]
+        renewable: bool,
+    }
+    let Envelope { auth } = serde_json::from_slice(body).ok()?;
+    let lasts = (auth.lease_duration > 0).then(|| Duration::from_secs(auth.lease_duration));
+    (!auth.client_token.is_empty()).then_some(Grant {
+        token: auth.client_token,
+        lasts,
+        renewable: auth.renewable,
+    })
+}
+
+/// What the service says, unless it repeats what it was told.
+fn said(reply: &Reply, secrets: &[&str]) -> String {
+    match answer::errors(&reply.body) {
+        Some(text)
+            if !text.is_empty()
+                && !secrets.iter().any(|secret| !secret.is_empty() && text.contains(secret)) =>
+        {
+            format!(" ({text:?})")
+        }
+        _ => String::new(),
+    }
+}

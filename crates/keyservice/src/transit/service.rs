@@ -1,0 +1,240 @@
+//! Calls to the service, at whichever of its addresses it answers.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use super::answer;
+use crate::http::{Address, Call, Http, Reply, Trouble};
+use crate::{Class, Failure};
+
+const TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
+const NAMESPACE: HeaderName = HeaderName::from_static("x-vault-namespace");
+/// Without it an agent or proxy that wants it refuses the call.
+const REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
+
+/// How long an address may take while another one is left to ask. Callers give up after 2.5 s.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// How long the last address may take, if nobody gives up before.
+const LAST_ATTEMPT: Duration = Duration::from_secs(10);
+/// How long a server that does not serve may take to say why.
+const HEALTH: Duration = Duration::from_millis(500);
+
+/// The service at its addresses.
+pub(super) struct Service {
+    http: Http,
+    /// The address that is asked first: the one that answered last.
+    preferred: AtomicUsize,
+}
+
+/// One call.
+pub(super) struct Request<'a> {
+    pub(super) method: Method,
+    pub(super) path: &'a [&'a str],
+    pub(super) namespace: &'a str,
+    pub(super) token: Option<HeaderValue>,
+    pub(super) body: Option<Zeroizing<Vec<u8>>>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.http.fmt(f)
+    }
+}
+
+impl Service {
+    pub(super) fn new(http: Http) -> Self {
+        Self { http, preferred: AtomicUsize::new(0) }
+    }
+
+    /// See [`Http::certificates`].
+    pub(super) fn certificates(&self) -> Option<[u8; 32]> {
+        self.http.certificates()
+    }
+
+    /// The answer of the first address that serves, whatever it is.
+    ///
+    /// # Errors
+    /// If none does, or one sends more than an answer can be.
+    pub(super) async fn ask(&self, request: Request<'_>) -> Result<Reply, Failure> {
+        let call = Call {
+            method: request.method,
+            path: request.path,
+            headers: headers(request.namespace, request.token)?,
+            body: request.body,
+        };
+        let count = self.http.addresses().len();
+        let first = self.preferred.load(Ordering::Relaxed) % count;
+        let mut failures = Vec::new();
+        for step in 0..count {
+            let limit = if step + 1 < count { ATTEMPT } else { LAST_ATTEMPT };
+            match self.attempt((first + step) % count, &call, limit).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) if failure.class == Class::Corrupt => return Err(failure),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        Err(together(failures))
+    }
+
+    async fn attempt(&self, index: usize, call: &Call<'_>, limit: Duration) -> Result<Reply, Failure> {
+        // If whoever called gives up meanwhile, the next call begins with the next address.
+        let mut turn = Turn { service: self, index, served: false };
+        let mut reply = self.send(index, call, limit).await?;
+        if matches!(reply.status, 301 | 302 | 307 | 308) {
+            turn.index = self.active(index, &reply)?;
+            reply = self.send(turn.index, call, limit).await?;
+        }
+        if !answer::is_served(reply.status) {
+            return Err(self.not_serving(turn.index, &reply).await);
+        }
+        if matches!(reply.status, 301 | 302 | 307 | 308) {
+            return Err(self.failure(turn.index, "redirects in a circle"));
+        }
+        turn.served = true;
+        Ok(reply)
+    }
+
+    async fn send(&self, index: usize, call: &Call<'_>, limit: Duration) -> Result<Reply, Failure> {
+        self.http.send(index, call, limit).await.map_err(|trouble| {
+            let address = &self.http.addresses()[index];
+            match trouble {
+                Trouble::Unreachable(what) => self.failure(index, &what),
+                Trouble::Protection(what) => Failure::new(
+                    Class::Credential,
+                    format!("{address}: {what}"),
+                    "see that the CA file is that of the server's certificate, that the certificate names the host or \
+                     `serverName`, that no certificate has expired, and that this machine's clock is right",
+                ),
+                Trouble::TooLong => answer::corrupt(&address.to_string(), "more than 64 KiB"),
+            }
+        })
+    }
+
+    /// Which of the addresses a standby redirects to.
+    fn active(&self, index: usize, reply: &Reply) -> Result<usize, Failure> {
+        let location = reply.location.as_deref().unwrap_or_default();
+        let known = |address: &Address| address.covers(location);
+        self.http.addresses().iter().position(known).ok_or_else(|| {
+            Failure::new(
+                Class::Unreachable,
+                format!(
+                    "{} redirects to {:?}, which is none of the configured addresses",
+                    self.http.addresses()[index],
+                    origin(location)
+                ),
+                "add it to `addresses` if it is a node of the service, or let standby nodes forward calls",
+            )
+        })
+    }
+
+    async fn not_serving(&self, index: usize, reply: &Reply) -> Failure {
+        let status = reply.status;
+        let health = self.health(index).await;
+        let (state, remedy) = match health {
+            Some(Health { initialized: false, .. }) => {
+                ("is not initialised", "initialise the service and unseal it")
+            }
+            Some(Health { sealed: true, .. }) => ("is sealed", "unseal it"),
+            Some(Health { standby: true, .. }) => {
+                ("is a standby that knows no active node", "see why the cluster has no leader")
+            }
+            Some(_) => ("is up and does not serve this call", "see the log of OpenBao or Vault"),
+            None => (
+                "does not say how it is",
+                "see what answers at this address, and the log of OpenBao or Vault",
+            ),
+        };
+        let what = format!("{} answers {status}: it {state}", self.http.addresses()[index]);
+        Failure { retry_after: reply.retry_after, ..Failure::new(Class::Unreachable, what, remedy) }
+    }
+
+    async fn health(&self, index: usize) -> Option<Health> {
+        let path = ["v1", "sys", "health"];
+        let call = Call { method: Method::GET, path: &path, headers: headers("", None).ok()?, body: None };
+        let reply = self.http.send(index, &call, HEALTH).await.ok()?;
+        serde_json::from_slice(&reply.body).ok()
+    }
+
+    fn failure(&self, index: usize, what: &str) -> Failure {
+        let what = format!("{}: {what}", self.http.addresses()[index]);
+        Failure::new(
+            Class::Unreachable,
+            what,
+            "see that OpenBao or Vault runs there and that this host reaches it",
+        )
+    }
+}
+
+/// One attempt at an address.
+struct Turn<'a> {
+    service: &'a Service,
+    index: usize,
+    served: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let preferred = &self.service.preferred;
+        if self.served {
+            preferred.store(self.index, Ordering::Relaxed);
+        } else {
+            let next = (self.index + 1) % self.service.http.addresses().len();
+            // Unless another call has found one that serves.
+            let _ = preferred.compare_exchange(self.index, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What `sys/health` says, whatever its status.
+#[derive(Deserialize)]
+struct Health {
+    initialized: bool,
+    sealed: bool,
+    #[serde(default)]
+    standby: bool,
+}
+
+fn headers(namespace: &str, token: Option<HeaderValue>) -> Result<HeaderMap, Failure> {
+    let mut headers = HeaderMap::new();
+    headers.insert(REQUEST, HeaderValue::from_static("true"));
+    if !namespace.is_empty() {
+        let value = HeaderValue::from_str(namespace).map_err(|_| {
+            let what = format!("namespace {namespace:?} can't be sent");
+            Failure::new(Class::Refused, what, "correct `namespace` in the configuration")
+        })?;
+        headers.insert(NAMESPACE, value);
+    }
+    if let Some(token) = token {
+        headers.insert(TOKEN, token);
+    }
+    Ok(headers)
+}
+
+/// Of several addresses' failures: the class that all have, else that nobody answered.
+fn together(mut failures: Vec<Failure>) -> Failure {
+    let Some(last) = failures.pop() else {
+        return Failure::new(Class::Unreachable, "there is no address to ask", "configure `addresses`");
+    };
+    if failures.is_empty() {
+        return last;
+    }
+    failures.push(last);
+    let mixed = failures.iter().any(|failure| failure.class != failures[0].class);
+    let class = if mixed { Class::Unreachable } else { failures[0].class };
+    let mut remedies: Vec<&str> = failures.iter().map(|failure| failure.remedy.as_str()).collect();
+    remedies.dedup();
+    let what: Vec<&str> = failures.iter().map(|failure| failure.what.as_str()).collect();
+    let retry_after = failures.iter().filter_map(|failure| failure.retry_after).min();
+    Failure { retry_after, ..Failure::new(class, what.join("; "), remedies.join("; ")) }
+}
+
+/// Scheme, host and port only: what follows is not ours to repeat.
+fn origin(location: &str) -> String {
+    reqwest::Url::parse(location).map_or_else(|_| "no URL".into(), |url| url.origin().ascii_serialization())
+}
