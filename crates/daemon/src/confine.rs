@@ -18,7 +18,7 @@ use rustix::thread::set_no_new_privs;
 
 use self::calls::{ALLOWED, CallsError, FATAL};
 use self::folders::{FilesError, Held, Kept, Landlock};
-pub use self::folders::{Folders, OutOfReach};
+pub use self::folders::{Folders, Lacking, OutOfReach};
 pub use self::profile::Profile;
 
 /// Confinement failed. What was enforced until then stays.
@@ -68,7 +68,7 @@ pub struct Layer {
 pub fn confine(folders: &Folders) -> Result<Enforced, ConfineError> {
     keep_private()?;
     let files = folders::confine(folders)?;
-    calls::confine()?;
+    calls::confine(folders.use_network())?;
     Ok(Enforced { files })
 }
 
@@ -93,12 +93,13 @@ impl Enforced {
             layer("files", landlock.files(), self.files.to_string()),
             layer(
                 "network",
-                true,
-                either(
-                    landlock.tcp(),
-                    "an internet socket ends the process, and Landlock refuses TCP",
-                    "an internet socket ends the process",
-                ),
+                self.files.ports().is_none() || landlock.tcp(),
+                match (self.files.ports(), landlock.tcp()) {
+                    (None, true) => "an internet socket ends the process, and Landlock refuses TCP".into(),
+                    (None, false) => "an internet socket ends the process".into(),
+                    (Some(ports), true) => format!("{ports} of other hosts, and nothing listens"),
+                    (Some(_), false) => "any TCP port of other hosts (Linux 6.7 is needed)".into(),
+                },
             ),
             layer(
                 "other processes",
@@ -113,16 +114,17 @@ impl Enforced {
                 "system calls",
                 true,
                 format!(
-                    "{} are allowed, {} end the process, all others fail; sockets are local",
+                    "{} are allowed, {} end the process, all others fail; sockets are {}",
                     count(ALLOWED),
-                    count(FATAL)
+                    count(FATAL),
+                    if self.files.ports().is_some() { "local, or those of key services" } else { "local" },
                 ),
             ),
         ]
     }
 
-    /// The folders that the process is confined to; `None` if this kernel can't.
-    pub fn folders(&self) -> Option<Folders> {
+    /// What the process is confined to, as far as this kernel can.
+    pub fn folders(&self) -> Folders {
         self.files.folders()
     }
 

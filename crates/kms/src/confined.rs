@@ -62,10 +62,13 @@ pub(crate) fn findings(enforced: Option<&Enforced>, config: &Config) -> Vec<Find
 }
 
 /// Tries everything in a process of its own, and says what came of it and where that is logged.
-pub(crate) fn probe(file: &ConfigFile, output: Output) -> ExitCode {
+pub(crate) fn probe(config: &Config, file: &ConfigFile, output: Output) -> ExitCode {
+    let on_network = config.folders(&file.config).use_network();
     let mut held = true;
     let mut lines = Vec::new();
-    for attempt in Attempt::ALL {
+    // What the configuration asks for is no attempt.
+    let attempts = Attempt::ALL.into_iter().filter(|one| *one != Attempt::Internet || !on_network);
+    for attempt in attempts {
         let (outcome, logged) = match try_apart(attempt, file) {
             Ok((ended, logged)) => (attempt.outcome(&ended), logged),
             Err(error) => {

@@ -54,7 +54,9 @@ fn main() -> ExitCode {
             let takeover = replaces.map(|held| takeover(&held, &source)).unwrap_or_default();
             report(&parsed, takeover, confined::apply(&parsed, &config), output)
         }),
-        Command::Probe { config, output, attempt: None } => confined::probe(&config, output),
+        Command::Probe { config, output, attempt: None } => {
+            with_config(&config, |parsed, _| confined::probe(&parsed, &config, output))
+        }
         Command::Probe { config, attempt: Some(attempt), .. } => {
             with_config(&config, |parsed, _| confined::attempt(attempt, &parsed, &config))
         }

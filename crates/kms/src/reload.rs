@@ -16,7 +16,7 @@ mod watch;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use casemate_daemon::confine::Folders;
+use casemate_daemon::confine::{Folders, Lacking};
 use casemate_keys::KeyId;
 use casemate_keys::names::sha256;
 
@@ -55,15 +55,9 @@ pub enum ReloadError {
     NotTakenOver(#[from] NotTakenOver),
     /// Something that this process gave up when it started.
     #[error(
-        "{} is in no folder that this process may {verb} (it is confined to those of the configuration that it was started \
-         with), which needs a restart", folder.display()
+        "{0} (it is confined to what the configuration named that it was started with), which needs a restart"
     )]
-    Confined {
-        /// Which folder.
-        folder: PathBuf,
-        /// For what.
-        verb: &'static str,
-    },
+    Confined(Lacking),
     /// A part that it needs can't be started.
     #[error(transparent)]
     Part(#[from] PartError),
@@ -103,7 +97,7 @@ pub(crate) fn is_whole(source: &Source) -> Result<(), ReloadError> {
 /// A process that is confined to `kept` can use all that is `wanted`.
 pub(crate) fn covers(kept: &Folders, wanted: &Folders) -> Result<(), ReloadError> {
     match kept.lack(wanted) {
-        Some((folder, verb)) => Err(ReloadError::Confined { folder: folder.to_owned(), verb }),
+        Some(lacking) => Err(ReloadError::Confined(lacking)),
         None => Ok(()),
     }
 }

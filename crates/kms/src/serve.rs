@@ -105,7 +105,7 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let mut readings = watch(PathBuf::from(source.path()), asked);
     let Start { accept_reuse, passed, enforced } = start;
-    let confined_to = enforced.as_ref().and_then(Enforced::folders);
+    let confined_to = enforced.as_ref().map(Enforced::folders);
     let mut house = House::open(source, config, accept_reuse, passed, confined_to, stop.clone()).await?;
     let mut cut_off = pin!(reach::watch(enforced, house.named.clone()));
     let mut outcome = Ok(());

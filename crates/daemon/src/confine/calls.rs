@@ -15,7 +15,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-use self::Condition::{Always, Data, Internet, Ioctls, Local, Own, Prctls, Thread};
+use self::Condition::{Always, Data, Internet, Ioctls, Local, Own, Packets, Prctls, Remote, Thread};
 
 /// System calls that are treated alike.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +43,12 @@ pub enum Condition {
     Local,
     /// The calling process and no other.
     Own,
+    /// A socket of family `AF_PACKET`.
+    Packets,
     /// The name of a thread or of a piece of memory.
     Prctls,
+    /// A socket of family `AF_INET` or `AF_INET6`.
+    Remote,
     /// A thread, not a process.
     Thread,
 }
@@ -151,6 +155,27 @@ pub const ALLOWED: &[Group] = &[
     Group { reason: "descriptors' modes, by ioctl", condition: Ioctls, calls: calls![SYS_ioctl] },
 ];
 
+/// What a daemon does beside that whose key service is on a network.
+pub const ALLOWED_ON_NETWORK: &[Group] = &[
+    Group {
+        reason: "sockets to key services, and to what looks their names up; to which ports is for Landlock to say",
+        condition: Remote,
+        calls: calls![SYS_socket],
+    },
+    Group {
+        reason: "how a C library asks for addresses of both families at once",
+        condition: Always,
+        calls: calls![SYS_recvmmsg SYS_sendmmsg],
+    },
+];
+
+/// What stays fatal there of sockets.
+const FATAL_ON_NETWORK: &[Group] = &[Group {
+    reason: "reading and writing what passes on a network",
+    condition: Packets,
+    calls: calls![SYS_socket],
+}];
+
 #[cfg(target_arch = "x86_64")]
 const OLD_NAMES: &[(&str, c_long)] = calls![
     SYS_access SYS_chmod SYS_chown SYS_link SYS_lstat SYS_mkdir SYS_open SYS_readlink SYS_rename SYS_rmdir SYS_stat
@@ -232,12 +257,18 @@ pub enum CallsError {
     Refused(#[from] seccompiler::Error),
 }
 
-/// Only [`ALLOWED`] from now on.
-pub(super) fn confine() -> Result<(), CallsError> {
+/// Only [`ALLOWED`] from now on; on a network, [`ALLOWED_ON_NETWORK`] too.
+pub(super) fn confine(on_network: bool) -> Result<(), CallsError> {
+    let (allowed, fatal): (Vec<Group>, Vec<Group>) = if on_network {
+        let fatal = FATAL.iter().filter(|group| group.condition != Internet).chain(FATAL_ON_NETWORK);
+        (ALLOWED.iter().chain(ALLOWED_ON_NETWORK).copied().collect(), fatal.copied().collect())
+    } else {
+        (ALLOWED.into(), FATAL.into())
+    };
     // Every filter is asked, the most severe answer counts, and of two errors the newer filter's. The one that refuses
     // to install more is the last.
-    let fatal = filter(FATAL, SeccompAction::Allow, SeccompAction::KillProcess)?;
-    let absent = filter(ALLOWED, SeccompAction::Errno(libc::ENOSYS as u32), SeccompAction::Allow)?;
+    let fatal = filter(&fatal, SeccompAction::Allow, SeccompAction::KillProcess)?;
+    let absent = filter(&allowed, SeccompAction::Errno(libc::ENOSYS as u32), SeccompAction::Allow)?;
     apply_filter(&fatal)?;
     apply_filter(&absent)?;
     Ok(())
@@ -261,10 +292,13 @@ fn filter(
 ) -> Result<BpfProgram, CallsError> {
     const HERE: &str = std::env::consts::ARCH;
     let processor = TargetArch::try_from(HERE).map_err(|_| CallsError::Processor(HERE))?;
-    let mut rules = BTreeMap::new();
+    let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = BTreeMap::new();
     for group in groups {
         let rule = group.condition.rules()?;
-        rules.extend(group.calls.iter().map(|(_, number)| (*number, rule.clone())));
+        for (_, number) in group.calls {
+            // A call of two groups is one of either: only sockets are, and none of theirs is unconditional.
+            rules.entry(*number).or_default().extend(rule.iter().cloned());
+        }
     }
     Ok(SeccompFilter::new(rules, otherwise, listed, processor)?.try_into()?)
 }
@@ -283,6 +317,10 @@ impl Condition {
                 [libc::FIOCLEX, libc::FIONBIO, libc::TCGETS].map(|request| (1, Dword, Eq, request)).into()
             }
             Internet => [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET]
+                .map(|family| (0, Dword, Eq, u64::from(family.unsigned_abs())))
+                .into(),
+            Packets => vec![(0, Dword, Eq, u64::from(libc::AF_PACKET.unsigned_abs()))],
+            Remote => [libc::AF_INET, libc::AF_INET6]
                 .map(|family| (0, Dword, Eq, u64::from(family.unsigned_abs())))
                 .into(),
             Local => vec![(0, Dword, Eq, u64::from(libc::AF_UNIX.unsigned_abs()))],

@@ -1,24 +1,60 @@
 //! Landlock: which files can be opened, and nobody else's.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, PathBeneath,
-    PathFd, PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
+    PathBeneath, PathFd, PathFdError, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    Scope,
 };
 use rustix::fs::fstat;
 
 /// The newest that this was tried on. A newer kernel enforces this much.
 pub(super) const NEWEST: ABI = ABI::V7;
 
-/// What of the file system a daemon needs. Folders and not files: what is delivered anew is another file.
+/// What of the file system a daemon needs, and of networks. Folders and not files: what is delivered anew is another
+/// file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folders {
     folders: Vec<(Access, PathBuf)>,
+    network: Option<Ports>,
 }
+
+/// Which TCP ports of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ports {
+    All,
+    These(BTreeSet<u16>),
+}
+
+/// What a process would need, and is confined not to have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Lacking {
+    /// A folder.
+    #[error("{} is in no folder that this process may {verb}", folder.display())]
+    Folder {
+        /// Which folder.
+        folder: PathBuf,
+        /// For what.
+        verb: &'static str,
+    },
+    /// Any socket to another host.
+    #[error("this process may use no network")]
+    Network,
+    /// A port of another host.
+    #[error("TCP port {0} is none that this process may connect to")]
+    Port(u16),
+}
+
+/// Where the system says how names of hosts are looked up. Whole folders: these files are replaced while a process runs.
+const NAMES: [&str; 1] = ["/etc/resolv.conf"];
+/// DNS over TCP, for answers that are too long for UDP.
+const DNS: u16 = 53;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
@@ -32,6 +68,7 @@ pub(super) enum Access {
 pub(super) struct Kept {
     pub(super) landlock: Landlock,
     pub(super) folders: Vec<Held>,
+    network: Option<Ports>,
     /// Declared ones that are not there.
     pub(super) absent: Vec<PathBuf>,
 }
@@ -133,10 +170,39 @@ impl Folders {
         self.with(Access::Sockets, parent(socket))
     }
 
-    /// The first folder of `others` that these do not cover, and what it is wanted for.
-    pub fn lack<'a>(&self, others: &'a Self) -> Option<(&'a Path, &'static str)> {
-        let lacking = others.folders.iter().find(|(access, folder)| !self.cover(*access, folder));
-        lacking.map(|(access, folder)| (folder.as_path(), access.purpose()))
+    /// Other hosts can be connected to at this TCP port.
+    #[must_use]
+    pub fn connect(mut self, port: u16) -> Self {
+        if let Ports::These(ports) = self.network.get_or_insert(Ports::These(BTreeSet::new())) {
+            ports.insert(port);
+        }
+        self
+    }
+
+    /// Names of hosts can be looked up.
+    #[must_use]
+    pub fn look_up_names(self) -> Self {
+        NAMES.iter().fold(self.connect(DNS), |folders, file| folders.read_beside(Path::new(file)))
+    }
+
+    /// The first of what `others` have and these do not cover.
+    pub fn lack(&self, others: &Self) -> Option<Lacking> {
+        let folder = others.folders.iter().find(|(access, folder)| !self.cover(*access, folder));
+        let folder =
+            folder.map(|(access, folder)| Lacking::Folder { folder: folder.clone(), verb: access.purpose() });
+        folder.or_else(|| match (&self.network, &others.network) {
+            (Some(Ports::All), _) | (_, None) => None,
+            (None, Some(_)) => Some(Lacking::Network),
+            (Some(_), Some(Ports::All)) => Some(Lacking::Network),
+            (Some(Ports::These(ours)), Some(Ports::These(theirs))) => {
+                theirs.difference(ours).next().map(|port| Lacking::Port(*port))
+            }
+        })
+    }
+
+    /// Whether there is anything on a network among them.
+    pub fn use_network(&self) -> bool {
+        self.network.is_some()
     }
 
     fn with(mut self, access: Access, folder: PathBuf) -> Self {
@@ -222,10 +288,36 @@ impl Held {
 }
 
 impl Kept {
-    /// What the process can use, if there is anything that it can't.
-    pub(super) fn folders(&self) -> Option<Folders> {
-        let folders = || self.folders.iter().map(|held| (held.access, held.folder.clone())).collect();
-        matches!(self.landlock, Landlock::Version(_)).then(|| Folders { folders: folders() })
+    /// What the process can use.
+    pub(super) fn folders(&self) -> Folders {
+        match self.landlock {
+            Landlock::Version(_) => Folders {
+                folders: self.folders.iter().map(|held| (held.access, held.folder.clone())).collect(),
+                network: if self.landlock.tcp() { self.network.clone() } else { self.all_ports() },
+            },
+            Landlock::Absent(_) => Folders {
+                folders: [Access::Read, Access::Sockets, Access::State]
+                    .map(|access| (access, "/".into()))
+                    .into(),
+                network: self.all_ports(),
+            },
+        }
+    }
+
+    /// System calls still say whether there is a network at all.
+    fn all_ports(&self) -> Option<Ports> {
+        self.network.is_some().then_some(Ports::All)
+    }
+
+    /// For people: where it may connect to, if anywhere.
+    pub(super) fn ports(&self) -> Option<String> {
+        match self.network.as_ref()? {
+            Ports::All => Some("any TCP port".into()),
+            Ports::These(ports) => {
+                let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+                Some(format!("TCP port {}", ports.join(", ")))
+            }
+        }
     }
 
     /// Whether `path` can be read, as far as this is about folders. One that is not there can.
@@ -268,7 +360,12 @@ impl Kept {
 
 /// Nothing but `folders` from now on.
 pub(super) fn confine(folders: &Folders) -> Result<Kept, FilesError> {
-    let mut kept = Kept { landlock: Landlock::Absent(""), folders: Vec::new(), absent: Vec::new() };
+    let mut kept = Kept {
+        landlock: Landlock::Absent(""),
+        folders: Vec::new(),
+        network: folders.network.clone(),
+        absent: Vec::new(),
+    };
     // Landlock 1 (Linux 5.13 to 5.18) refuses every move from one folder to another: no socket could be bound.
     let moves =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer);
@@ -289,6 +386,11 @@ pub(super) fn confine(folders: &Folders) -> Result<Kept, FilesError> {
             }
             Err(error) if is_absent(&error) => kept.absent.push(folder.clone()),
             Err(source) => return Err(FilesError::Folder { folder: folder.clone(), source }),
+        }
+    }
+    if let Some(Ports::These(ports)) = &folders.network {
+        for port in ports {
+            rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
         }
     }
     if !whole {
@@ -347,7 +449,8 @@ mod tests {
         }
         let etc = at("etc");
         let held = Held::of(Access::Read, &etc, &PathFd::new(&etc).unwrap()).unwrap();
-        let mut kept = Kept { landlock: Landlock::Version(3), folders: vec![held], absent: vec![] };
+        let mut kept =
+            Kept { landlock: Landlock::Version(3), folders: vec![held], network: None, absent: vec![] };
         assert_eq!(kept.reaches(&at("etc/key")), Ok(()));
         assert_eq!(kept.reaches(&at("etc/absent")), Ok(()));
 
@@ -374,6 +477,22 @@ mod tests {
 
         kept.landlock = Landlock::Absent("");
         assert_eq!(kept.reaches(&at("etc/link")), Ok(()));
+    }
+
+    #[test]
+    fn networks_are_lacked_like_folders() {
+        let (none, bao) = (Folders::default(), Folders::default().connect(8200));
+        let both = bao.clone().connect(443);
+        assert_eq!(none.lack(&bao), Some(Lacking::Network));
+        assert_eq!(bao.lack(&both), Some(Lacking::Port(443)));
+        assert_eq!((both.lack(&bao), bao.lack(&none)), (None, None));
+        assert!(Folders::default().look_up_names().lack(&Folders::default().connect(DNS)).is_none());
+        // Where Landlock is absent, system calls still forbid what was not declared.
+        let kept = |network| {
+            Kept { landlock: Landlock::Absent(""), folders: vec![], network, absent: vec![] }.folders()
+        };
+        assert_eq!(kept(None).lack(&both), Some(Lacking::Network));
+        assert_eq!(kept(bao.network.clone()).lack(&both.read("/etc").state("/var")), None);
     }
 
     #[test]

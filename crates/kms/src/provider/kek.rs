@@ -104,7 +104,7 @@ pub(super) enum Reopened {
     /// It writes on.
     Kek {
         /// What writes.
-        kek: WriteKek,
+        kek: Arc<WriteKek>,
         /// Whether every root key opened it; those that did not could not be asked.
         by_all: bool,
         /// Whether a new one is due.
@@ -283,7 +283,7 @@ impl Keyholder {
             }
         }
         let by_all = not_asked.is_empty();
-        let Some(kek) = found.map(|kek| WriteKek::new(Arc::new(kek), record)) else {
+        let Some(kek) = found.map(|kek| Arc::new(WriteKek::new(Arc::new(kek), record))) else {
             return not_asked.into_iter().next().map_or(Ok(Reopened::Unfit), Err);
         };
         // Nobody here can open recovery wraps: a changed one would be found on the day it is needed.

@@ -426,12 +426,12 @@ impl Provider {
             Reopened::Kek { kek, by_all, is_old } => {
                 let origin = if by_all { KekOrigin::Record } else { KekOrigin::RecordInPart };
                 if !is_old {
-                    return Ok((Arc::new(kek), origin));
+                    return Ok((kek, origin));
                 }
                 match self.new_kek(policy).await {
                     Err(KekProblem::Root(failure)) if failure.class.could_not_be_asked() => {
                         tracing::warn!(provider = %self.name(), %failure, "the local KEK is due for replacement and serves on");
-                        Ok((Arc::new(kek), origin))
+                        Ok((kek, origin))
                     }
                     made_or_not => made_or_not.map(made),
                 }
