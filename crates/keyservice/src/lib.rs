@@ -8,6 +8,7 @@
 //!
 //! Map:
 //! * [`RootKey`]: what every key service answers. [`Failure`]: how it doesn't.
+//! * [`guarded`]: a root key with deadlines, retries, a breaker and limits, as the daemon holds it.
 //! * [`file`]: versioned root keys in one file.
 //! * `pkcs11`: root keys in an HSM, by its PKCS#11 module (feature `pkcs11`).
 //! * `transit`: root keys in OpenBao or Vault, over `http` (feature `transit`).
@@ -22,6 +23,7 @@ use casemate_keys::{Digest, Lineage, LineagePrefix, Root, payload};
 use zeroize::Zeroizing;
 
 pub mod file;
+pub mod guarded;
 #[cfg(feature = "transit")]
 pub mod http;
 #[cfg(feature = "pkcs11")]

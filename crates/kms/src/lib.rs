@@ -17,7 +17,7 @@
 //! [`reload`] takes over a changed configuration while it serves; [`hosted`] is what a provider's callers hold on to.
 //!
 //! Map: [`config`] (one YAML file), [`check`] (what can be validated without serving), [`serve`] (start to stop),
-//! [`contained`] (root keys whose code panics), [`traffic`] (what was served, counted), [`cli`] (the command line),
+//! [`traffic`] (what was served, counted), [`cli`] (the command line),
 //! [`version`] (what was built).
 
 pub mod admin;
@@ -25,7 +25,6 @@ pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod config;
-pub mod contained;
 pub mod grpc;
 pub mod hosted;
 pub mod pkcs11;

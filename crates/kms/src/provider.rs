@@ -1,8 +1,10 @@
 //! One provider: answers KMS v2 from one atomic state, and knows nothing of gRPC.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -10,7 +12,8 @@ use casemate_keys::{
     ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Root, Sealed, WritePolicy,
     Writer as Program,
 };
-use casemate_keyservice::{Failure, RootKey};
+use casemate_keyservice::Failure;
+use casemate_keyservice::guarded::Guarded;
 use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
 use tokio::sync::Notify;
@@ -54,9 +57,9 @@ pub struct Settings {
     /// The configured epoch.
     pub epoch: Epoch,
     /// Root keys to write with, in the configuration's order.
-    pub write_keys: Vec<Arc<dyn RootKey>>,
+    pub write_keys: Vec<Arc<Guarded>>,
     /// Root keys to read with only.
-    pub read_only_keys: Vec<Arc<dyn RootKey>>,
+    pub read_only_keys: Vec<Arc<Guarded>>,
     /// What people call the root keys: those that write, then those that only read.
     pub key_names: Vec<String>,
     /// What may be read.
@@ -67,6 +70,13 @@ pub struct Settings {
     pub program: Program,
     /// The clock of records.
     pub clock: WallClock,
+}
+
+impl Settings {
+    /// Those that write, and those that only read.
+    fn root_keys(&self) -> impl Iterator<Item = &Arc<Guarded>> {
+        self.write_keys.iter().chain(&self.read_only_keys)
+    }
 }
 
 /// Answers Status, Encrypt and Decrypt. Cheap to share; every method may be called at any time.
@@ -199,7 +209,7 @@ impl Provider {
     fn watched(settings: Settings, store: Store, watch: Arc<Watch>) -> Self {
         let snapshot = Snapshot::before_the_first_look(watch.now(), watch.sightings());
         let keyholder = Arc::new(Keyholder::new(
-            settings.write_keys.iter().chain(&settings.read_only_keys).cloned().collect(),
+            settings.root_keys().cloned().collect(),
             watch.clone(),
             settings.program.clone(),
             settings.clock.clone(),
@@ -224,6 +234,17 @@ impl Provider {
     /// What takes its place when the configuration changes: the same state directory, cache and counts, other keys. It
     /// writes nothing until its observer says so.
     fn successor(&self, settings: Settings, recipients: Vec<Recipient>) -> Self {
+        let both = [
+            (&settings.write_keys, &self.settings.write_keys),
+            (&settings.read_only_keys, &self.settings.read_only_keys),
+        ];
+        for (keys, before) in both {
+            for key in keys {
+                if let Some(before) = before.iter().find(|before| before.prefix() == key.prefix()) {
+                    key.succeed(before);
+                }
+            }
+        }
         let watch = Arc::new(Watch::new(&settings).succeeding(&self.watch));
         Self {
             opened: self.opened.clone(),
@@ -418,6 +439,16 @@ impl Provider {
         Ok(kek)
     }
 
+    /// Ends when a root key that was out has opened something that is stored.
+    async fn answers_again(&self) {
+        let mut wanted: Vec<_> = self.settings.root_keys().map(|key| Box::pin(key.wanted())).collect();
+        poll_fn(|cx| match wanted.iter_mut().any(|wanted| wanted.as_mut().poll(cx).is_ready()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
     fn not_writing(&self, reason: &str) -> Error {
         Error::NotWriting { provider: self.name().to_owned(), reason: reason.to_owned() }
     }
@@ -475,7 +506,7 @@ fn is_readable(policy: &WritePolicy, by: &ReadPolicy) -> bool {
 }
 
 /// The root key that covers `root`, if one is configured.
-fn root_key<'a>(keys: &'a [Arc<dyn RootKey>], root: &casemate_keys::Root) -> Option<&'a Arc<dyn RootKey>> {
+fn root_key<'a>(keys: &'a [Arc<Guarded>], root: &casemate_keys::Root) -> Option<&'a Arc<Guarded>> {
     keys.iter().find(|key| key.prefix().rest(&root.lineage).is_some())
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use casemate_keys::secret_memory;
+use casemate_keyservice::guarded::Counts;
 use prometheus_client::collector::Collector;
 pub use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text};
@@ -331,6 +332,67 @@ pub const METRICS: &[Metric] = &[
             by_key(provider, |key| Some(Value::Seconds(key.last_good?.instant.elapsed().as_secs_f64())))
         }),
     },
+    Metric {
+        name: "casemate_kms_root_key_breaker",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &["root_key", "state"],
+        help: "1 with the state of its breaker: closed, half_open, or open (it is out, and stored data is tried one at a time)",
+        source: Source::Provider(|provider| {
+            let keys = &provider.snapshot().root_keys;
+            let state = |key: &Sighting| key.key.condition().breaker.name().into();
+            keys.iter().map(|key| (vec![key.name.clone(), state(key)], Value::Whole(1))).collect()
+        }),
+    },
+    Metric {
+        name: "casemate_kms_root_key_in_flight",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &["root_key", "asked"],
+        help: "Calls to a root key that are under way: own (the plugin's) or stored (for a Decrypt)",
+        source: Source::Provider(|provider| {
+            let mut samples = Vec::new();
+            for key in &provider.snapshot().root_keys {
+                let now = key.key.condition();
+                for (asked, calls) in [("own", now.own_in_flight), ("stored", now.stored_in_flight)] {
+                    samples.push((vec![key.name.clone(), asked.into()], Value::Whole(calls)));
+                }
+            }
+            samples
+        }),
+    },
+    Metric {
+        name: "casemate_kms_root_key_retries",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["root_key"],
+        help: "Attempts after the first of a call to a root key",
+        source: Source::Provider(|provider| counted(provider, |counts| counts.retries)),
+    },
+    Metric {
+        name: "casemate_kms_root_key_fast_failures",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["root_key"],
+        help: "Calls that failed without asking the root key: it is out, or asked for time",
+        source: Source::Provider(|provider| counted(provider, |counts| counts.fast_failures)),
+    },
+    Metric {
+        name: "casemate_kms_root_key_negative_hits",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["root_key"],
+        help: "Stored wraps that did not open less than a minute ago, and were not tried again",
+        source: Source::Provider(|provider| counted(provider, |counts| counts.negative_hits)),
+    },
+    Metric {
+        name: "casemate_kms_root_key_limited",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &["root_key"],
+        help: "Stored wraps that were not tried, because too many others did not open",
+        source: Source::Provider(|provider| counted(provider, |counts| counts.limited)),
+    },
 ];
 
 impl Metric {
@@ -457,6 +519,10 @@ fn by_key(provider: &Provider, value: impl Fn(&Sighting) -> Option<Value>) -> Ve
     let snapshot = provider.snapshot();
     let keys = snapshot.root_keys.iter();
     keys.filter_map(|key| Some((vec![key.name.clone()], value(key)?))).collect()
+}
+
+fn counted(provider: &Provider, count: impl Fn(Counts) -> u64) -> Vec<Sample> {
+    by_key(provider, |key| Some(Value::Whole(count(key.key.condition().counts))))
 }
 
 /// Outcomes that never occurred are left out, but for `ok`.

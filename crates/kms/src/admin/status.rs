@@ -2,6 +2,7 @@
 
 use casemate_keys::names::sha256;
 use casemate_keys::{Root, WritePolicy};
+use casemate_keyservice::guarded::Condition;
 use casemate_kms_state::TroubleKind;
 use jiff::Timestamp;
 use schemars::{JsonSchema, Schema};
@@ -211,6 +212,30 @@ pub struct RootKeyStatus {
     pub failing_since: Option<String>,
     /// How it failed last, though it may be well since; null if it never did.
     pub last_error: Option<RootKeyError>,
+    /// What stands between the plugin and it.
+    #[serde(default)]
+    pub guard: Option<Guard>,
+}
+
+/// What stands between the plugin and a root key, at this moment.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Guard {
+    /// `closed`; `open`: it is out, and stored data is tried one at a time; `half_open`: it has answered once since.
+    pub breaker: String,
+    /// Since when the breaker is in this state.
+    pub since: String,
+    /// Calls of the plugin itself that are under way.
+    pub own_in_flight: u64,
+    /// Openings for Decrypts that are under way.
+    pub stored_in_flight: u64,
+    /// Attempts after the first of a call, since the start.
+    pub retries: u64,
+    /// Calls that failed without asking it, since the start: it is out, or asked for time.
+    pub fast_failures: u64,
+    /// Stored wraps that did not open less than a minute ago and were not tried again, since the start.
+    pub negative_hits: u64,
+    /// Stored wraps that were not tried because too many others did not open, since the start.
+    pub limited: u64,
 }
 
 /// How a root key failed.
@@ -374,11 +399,12 @@ impl AuditStatus {
 impl ProviderStatus {
     fn of(provider: &Provider) -> Self {
         let (settings, standing) = (provider.settings(), provider.standing());
+        let now = (settings.clock)();
         // After the standing: it is published first, so that what writes is in its ledger.
         let snapshot = provider.snapshot();
         let (next_write, not_writing_because) = match &*standing {
             Standing::Writing(kek) | Standing::Failing(kek, _) => {
-                (Some(NextWrite::of(kek, &snapshot, (settings.clock)())), None)
+                (Some(NextWrite::of(kek, &snapshot, now)), None)
             }
             Standing::Refusing(why) => (None, Some(why.clone())),
         };
@@ -405,7 +431,7 @@ impl ProviderStatus {
             trouble: snapshot.trouble.as_ref().map(Trouble::of),
             last_look: time(snapshot.looked.unix),
             last_observation: snapshot.observed.map(|moment| time(moment.unix)),
-            root_keys: snapshot.root_keys.iter().map(RootKeyStatus::of).collect(),
+            root_keys: snapshot.root_keys.iter().map(|key| RootKeyStatus::of(key, now)).collect(),
             readable: Readable::of(provider, &snapshot),
             ledger: Ledger::of(&snapshot),
             opened_keks: OpenedKeks {
@@ -457,7 +483,7 @@ impl Trouble {
 }
 
 impl RootKeyStatus {
-    fn of(key: &Sighting) -> Self {
+    fn of(key: &Sighting, now: u64) -> Self {
         let state = match (key.failing_since, key.last_good) {
             (Some(_), _) => "failing",
             (None, Some(_)) => "ok",
@@ -479,6 +505,23 @@ impl RootKeyStatus {
                 message: failure.to_string(),
                 time: time(at.unix),
             }),
+            guard: Some(Guard::of(key.key.condition(), now)),
+        }
+    }
+}
+
+impl Guard {
+    fn of(condition: Condition, now: u64) -> Self {
+        let Condition { breaker, since, own_in_flight, stored_in_flight, counts } = condition;
+        Self {
+            breaker: breaker.name().into(),
+            since: time(now.saturating_sub(since.elapsed().as_secs())),
+            own_in_flight,
+            stored_in_flight,
+            retries: counts.retries,
+            fast_failures: counts.fast_failures,
+            negative_hits: counts.negative_hits,
+            limited: counts.limited,
         }
     }
 }

@@ -2,22 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use casemate_keys::names::sha256;
 use casemate_keys::{
     Core, Digest, Fingerprint, KekError, KeyId, LocalKek, Readable, Record, Root, WritePolicy,
     Writer as Program, payload,
 };
-use casemate_keyservice::{Class, Failure, RootKey};
+use casemate_keyservice::guarded::Guarded;
+use casemate_keyservice::{Class, Failure};
 use casemate_recipients::Recipient;
 use zeroize::Zeroizing;
 
 use super::watch::Watch;
 use super::{MAX_KEK_AGE, OpenError, Opened, WallClock, root_key};
 
-/// The longest that one call to a root key may take: below kube-apiserver's own 3 s.
-const CALL_DEADLINE: Duration = Duration::from_millis(2500);
 /// How far in the future a record may have been made: clocks differ.
 const CLOCK_SKEW: u64 = 300;
 
@@ -118,7 +116,7 @@ pub(super) enum Reopened {
 
 /// Asks root keys.
 pub struct Keyholder {
-    keys: Vec<Arc<dyn RootKey>>,
+    keys: Vec<Arc<Guarded>>,
     watch: Arc<Watch>,
     program: Program,
     clock: WallClock,
@@ -126,7 +124,7 @@ pub struct Keyholder {
 
 impl Keyholder {
     pub(super) fn new(
-        keys: Vec<Arc<dyn RootKey>>,
+        keys: Vec<Arc<Guarded>>,
         watch: Arc<Watch>,
         program: Program,
         clock: WallClock,
@@ -177,13 +175,13 @@ impl Keyholder {
         for (root, stored) in kek.record.wraps() {
             let wrapped_and_opened = async {
                 let key = self.key(root)?;
-                let fresh = bounded(root, key.wrap(root, &digest, &payload)).await?;
+                let fresh = key.wrap(root, &digest, &payload).await?;
                 let record_opens = match opening {
                     Opening::Fresh => None,
                     Opening::Record | Opening::Both => Some(self.is_of(root, stored, kek).await?),
                 };
                 if opening != Opening::Record || record_opens == Some(false) {
-                    let opened = bounded(root, key.unwrap(root, &digest, &fresh)).await?;
+                    let opened = key.unwrap_own(root, &digest, &fresh).await?;
                     same_payload(root, &opened, &payload)?;
                 }
                 Ok(record_opens)
@@ -202,7 +200,7 @@ impl Keyholder {
     /// Whether `wrap` of the record of `kek` opens to it.
     async fn is_of(&self, root: &Root, wrap: &[u8], kek: &WriteKek) -> Result<bool, Failure> {
         let core = kek.record.core().digest();
-        match bounded(root, self.key(root)?.unwrap(root, &core, wrap)).await {
+        match self.key(root)?.unwrap_own(root, &core, wrap).await {
             Ok(opened) => same_payload(root, &opened, &payload::encode(&kek.kek, &core)).map(|()| true),
             Err(failure) if failure.class == Class::NotOpened => Ok(false),
             Err(failure) => Err(failure),
@@ -227,12 +225,12 @@ impl Keyholder {
         payload: &[u8; payload::LEN],
     ) -> Result<Vec<u8>, Failure> {
         let key = self.key(root)?;
-        let wrap = bounded(root, key.wrap(root, core, payload)).await?;
-        let opened = bounded(root, key.unwrap(root, core, &wrap)).await?;
+        let wrap = key.wrap(root, core, payload).await?;
+        let opened = key.unwrap_own(root, core, &wrap).await?;
         same_payload(root, &opened, payload)?;
         if key.binds_associated_data(root) {
             let other: Digest = sha256(core);
-            match bounded(root, key.unwrap(root, &other, &wrap)).await {
+            match key.unwrap_own(root, &other, &wrap).await {
                 Ok(_) => {
                     let what = format!("root key {} ignores associated data", root.lineage);
                     return Err(Failure::new(
@@ -264,7 +262,7 @@ impl Keyholder {
         let digest = core.digest();
         let (mut found, mut not_asked) = (None, Vec::new());
         for (root, wrap) in record.wraps() {
-            let payload = match bounded(root, self.key(root)?.unwrap(root, &digest, wrap)).await {
+            let payload = match self.key(root)?.unwrap_own(root, &digest, wrap).await {
                 Ok(payload) => payload,
                 Err(failure) if failure.class == Class::NotOpened => {
                     return Ok(Reopened::NotOpened(root.clone()));
@@ -296,14 +294,15 @@ impl Keyholder {
         Ok(Reopened::Kek { kek, by_all, is_old })
     }
 
-    /// The local KEK of a record that may be read: its wraps in order, until one opens.
+    /// The local KEK of a record that may be read: its wraps one after the other, the cheapest first, until one opens.
     pub(super) async fn open(&self, readable: &Readable) -> Opened {
         let mut failures = Vec::new();
-        for attempt in readable.attempts() {
+        let mut attempts: Vec<_> = readable.attempts().iter().collect();
+        // Equals stay in the record's order.
+        attempts.sort_by_cached_key(|attempt| self.key(&attempt.root).ok().map(|key| key.cost()));
+        for attempt in attempts {
             let unwrapped: Result<Zeroizing<Vec<u8>>, Failure> = match self.key(&attempt.root) {
-                Ok(key) => {
-                    bounded(&attempt.root, key.unwrap(&attempt.root, readable.core(), &attempt.wrap)).await
-                }
+                Ok(key) => key.unwrap_stored(&attempt.root, readable.core(), &attempt.wrap).await,
                 Err(failure) => Err(failure),
             };
             self.watch.opened(&attempt.root, unwrapped.as_ref().err().map(|failure| failure.class));
@@ -318,7 +317,7 @@ impl Keyholder {
         Err(OpenError::new(failures))
     }
 
-    fn key(&self, root: &Root) -> Result<&Arc<dyn RootKey>, Failure> {
+    fn key(&self, root: &Root) -> Result<&Arc<Guarded>, Failure> {
         root_key(&self.keys, root).ok_or_else(|| {
             let what = format!("root key {} is not configured here", root.lineage);
             Failure::new(Class::Refused, what, "add it under rootKeys or readKeys")
@@ -354,13 +353,5 @@ fn same_payload(root: &Root, opened: &[u8], payload: &[u8; payload::LEN]) -> Res
     aws_lc_rs::constant_time::verify_slices_are_equal(opened, payload).map_err(|_| {
         let what = format!("root key {} opened its own wrap to something else", root.lineage);
         Failure::new(Class::Corrupt, what, "do not use this key service; report it to its vendor")
-    })
-}
-
-async fn bounded<T>(root: &Root, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::time::timeout(CALL_DEADLINE, answer).await.unwrap_or_else(|_| {
-        let what =
-            format!("root key {} did not answer within {} ms", root.lineage, CALL_DEADLINE.as_millis());
-        Err(Failure::new(Class::Unreachable, what, "check the key service and the way to it"))
     })
 }

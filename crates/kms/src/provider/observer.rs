@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use casemate_keys::{Fingerprint, KeyId, Root, Suite, WritePolicy};
-use casemate_keyservice::{Class, Failure, Pace, RootKey};
+use casemate_keyservice::guarded::Guarded;
+use casemate_keyservice::{Class, Failure, Pace};
 use casemate_kms_state::outage::{Level, Row};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
 use casemate_recipients::Recipient;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,8 +25,6 @@ use self::rest::{Outcome, Rest, Turns, chance};
 use super::kek::{Opening, Probed, Reopened, record_of};
 use super::snapshot::LEDGER_ENTRIES;
 use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong, root_key};
-
-const OBSERVE_DEADLINE: Duration = Duration::from_millis(2500);
 
 /// The one task that changes what a provider writes under.
 #[derive(Debug)]
@@ -371,7 +369,8 @@ impl Provider {
     }
 
     /// Which version of each writes. All are asked at once: a slow one costs the others nothing.
-    async fn versions_of(&self, keys: &[Arc<dyn RootKey>]) -> Vec<Result<Root, Failure>> {
+    async fn versions_of(&self, keys: &[Arc<Guarded>]) -> Vec<Result<Root, Failure>> {
+        let version_of = |key: Arc<Guarded>| async move { key.observe().await };
         let asked: Vec<_> =
             keys.iter().map(|key| AbortOnDropHandle::new(tokio::spawn(version_of(key.clone())))).collect();
         let mut versions = Vec::with_capacity(keys.len());
@@ -394,7 +393,10 @@ impl Provider {
     /// Somebody wants its root keys to be looked at now. However often that is, they are looked at every few seconds at
     /// most.
     async fn look_is_wanted(&self) {
-        self.wanted.notified().await;
+        tokio::select! {
+            () = self.wanted.notified() => {}
+            () = self.answers_again() => {}
+        }
         let looked = self.snapshot().looked.instant;
         tokio::time::sleep_until(looked + AT_MOST_EVERY).await;
     }
@@ -455,14 +457,6 @@ enum KekOrigin {
     Record,
     /// Some have; the others could not be asked.
     RecordInPart,
-}
-
-async fn version_of(key: Arc<dyn RootKey>) -> Result<Root, Failure> {
-    timeout(OBSERVE_DEADLINE, key.observe()).await.unwrap_or_else(|_| {
-        let what =
-            format!("root key {} did not answer within {} ms", key.prefix(), OBSERVE_DEADLINE.as_millis());
-        Err(Failure::new(Class::Unreachable, what, "check the key service and the way to it"))
-    })
 }
 
 /// `sorted` is.

@@ -31,8 +31,8 @@ impl Node {
         Self { folder, id }
     }
 
-    fn key(&self) -> Arc<dyn RootKey> {
-        Arc::new(FileKey::new(self.folder.path().join("key"), self.id, Selection::Latest))
+    fn key(&self) -> Arc<Guarded> {
+        Guarded::around(Box::new(FileKey::new(self.folder.path().join("key"), self.id, Selection::Latest)))
     }
 
     fn store(&self) -> Store {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use casemate_keys::{LineagePrefix, Root};
-use casemate_keyservice::{Class, Failure, RootKey};
+use casemate_keyservice::guarded::Guarded;
+use casemate_keyservice::{Class, Failure};
 use tokio::time::Instant;
 
 use super::{Settings, WallClock};
@@ -71,6 +72,7 @@ pub(super) struct Watch {
 
 struct Watched {
     name: String,
+    key: Arc<Guarded>,
     prefix: LineagePrefix,
     role: Use,
     seen: Mutex<Seen>,
@@ -108,6 +110,8 @@ impl Outcomes {
 pub struct Sighting {
     /// Its configured name, or what its lineages begin with.
     pub name: String,
+    /// The root key itself, for its condition now.
+    pub key: Arc<Guarded>,
     /// What its lineages begin with.
     pub prefix: LineagePrefix,
     /// What it is for.
@@ -137,8 +141,9 @@ impl Watch {
     pub(super) fn new(settings: &Settings) -> Self {
         let write = settings.write_keys.iter().map(|key| (key, Use::Write));
         let read = settings.read_only_keys.iter().map(|key| (key, Use::Read));
-        let watched = |(index, (key, role)): (usize, (&Arc<dyn RootKey>, Use))| Watched {
+        let watched = |(index, (key, role)): (usize, (&Arc<Guarded>, Use))| Watched {
             name: settings.key_names.get(index).cloned().unwrap_or_else(|| key.prefix().to_string()),
+            key: key.clone(),
             prefix: key.prefix().clone(),
             role,
             seen: Mutex::default(),
@@ -189,6 +194,7 @@ impl Watch {
             let seen = lock(&key.seen).clone();
             Sighting {
                 name: key.name.clone(),
+                key: key.key.clone(),
                 prefix: key.prefix.clone(),
                 role: key.role,
                 root: seen.root,

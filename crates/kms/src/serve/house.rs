@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use casemate_daemon::confine::Folders;
 use casemate_daemon::notify;
 use casemate_keys::{Epoch, KeyId};
+use casemate_keyservice::guarded::Guarded;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, interval, timeout};
@@ -22,7 +23,6 @@ use super::{PartError, ServeError, unix_seconds};
 use crate::admin::{Admin, Shown};
 use crate::audit::Audit;
 use crate::config::{Config, Endpoint, ProviderConfig, Source};
-use crate::contained::Contained;
 use crate::grpc::Service;
 use crate::hosted::Hosted;
 use crate::provider::{Observer, Provider, Settings, Store, Succession, succession};
@@ -401,8 +401,8 @@ pub(super) fn settings(config: &Config, provider: &ProviderConfig) -> Settings {
     Settings {
         name: provider.name.as_str().to_owned(),
         epoch: Epoch(provider.epoch),
-        write_keys: provider.write_keys().into_iter().map(Contained::around).collect(),
-        read_only_keys: provider.read_only_keys().into_iter().map(Contained::around).collect(),
+        write_keys: provider.write_keys().into_iter().map(Guarded::around).collect(),
+        read_only_keys: provider.read_only_keys().into_iter().map(Guarded::around).collect(),
         key_names: provider.key_names(),
         read_policy: provider.read_policy(&cluster),
         outage: provider.outage(),

@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::double::RootKeyDouble;
+use crate::double::{RootKeyDouble, guarded};
 use crate::node::{Clock, Node, Plugin, Stored, THEN, endpoint, settings};
 
 const DEK: [u8; 32] = [0x5a; 32];
@@ -217,7 +217,7 @@ async fn the_ledger_shows_its_last_ten() {
 async fn root_keys_that_only_read_are_watched_too() {
     let (write, read) = (double("w"), double("r"));
     let mut settings = settings(&[&write]);
-    settings.read_only_keys = vec![read.clone()];
+    settings.read_only_keys = vec![guarded(&read)];
     settings.key_names = vec!["main".into(), "old".into()];
     let node = Node::start(settings).await;
     let window = Window::open([node.provider.clone()]).await;
@@ -270,16 +270,17 @@ async fn what_clients_send_makes_no_series() {
     };
     all(0).await;
     let first = window.metrics().await;
-    for round in 1..100 {
+    // Beyond sixty, wraps that do not open would not be tried any more.
+    for round in 1..50 {
         all(round).await;
     }
     let last = window.metrics().await;
     assert_eq!(series(&first), series(&last), "only values change");
     let damaged =
         r#"casemate_kms_root_key_opens_total{provider="test",root_key="exec:a/",class="not_opened"}"#;
-    assert_eq!(value(&last, damaged), Some(100.0), "the hostile requests got as far as that");
+    assert_eq!(value(&last, damaged), Some(50.0), "the hostile requests got as far as that");
     let refused = r#"casemate_kms_requests_total{provider="test",method="Decrypt",code="InvalidArgument"}"#;
-    assert!(value(&last, refused) >= Some(300.0), "{last}");
+    assert!(value(&last, refused) >= Some(150.0), "{last}");
     plugin.node.observer.look().await;
     let root = window.status().await.root_keys.remove(0);
     assert!(

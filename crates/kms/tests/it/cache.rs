@@ -34,7 +34,8 @@ fn spawn_open(provider: &Arc<Provider>, stored: &Stored) -> tokio::task::JoinHan
 async fn many_decrypts_of_one_record_are_one_unwrap() {
     let key = double("a");
     let good = Node::start(settings(&[&double("a")])).await.seal(DEK).await;
-    for fails in [None, Some(Class::Unreachable)] {
+    // Of a class that is not retried.
+    for fails in [None, Some(Class::Credential)] {
         let node = Node::start(settings(&[&key])).await;
         key.fails(fails);
         key.open_gate(false);

@@ -1,10 +1,12 @@
 //! A stand-in for a key service that does what a test tells it to: no real one fails on request.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, ReadRule, Root, gcm, payload};
+use casemate_keyservice::guarded::Guarded;
 use casemate_keyservice::{Answer, Class, Failure, RootKey};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -158,7 +160,24 @@ fn secret(root: &Root, born: u8) -> Digest {
     casemate_keys::names::sha256(&[root.lineage.as_str().as_bytes(), &[born]].concat())
 }
 
-impl RootKey for RootKeyDouble {
+/// The double as a provider holds it. The test goes on to tell it what to do.
+pub(crate) fn guarded(double: &Arc<RootKeyDouble>) -> Arc<Guarded> {
+    Guarded::around(Box::new(Shared(double.clone())))
+}
+
+/// What a provider and a test have both.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(pub(crate) Arc<RootKeyDouble>);
+
+impl Deref for Shared {
+    type Target = RootKeyDouble;
+
+    fn deref(&self) -> &RootKeyDouble {
+        &self.0
+    }
+}
+
+impl RootKey for Shared {
     fn prefix(&self) -> &LineagePrefix {
         &self.prefix
     }

@@ -13,7 +13,7 @@ use prost::bytes::{Buf, BufMut, Bytes};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Code, Request, Status};
 
-use crate::double::{CAUSE, Calls, Lie, REMEDY, RootKeyDouble};
+use crate::double::{CAUSE, Calls, Lie, REMEDY, RootKeyDouble, guarded};
 use crate::node::{Client, Node, Plugin, Stored, THEN, channel, settings};
 
 pub(crate) const DEK: &[u8; 32] = b"\x01DEK source, of thirty-two bytes";
@@ -460,7 +460,7 @@ async fn a_record_whose_wraps_hold_different_local_keks() {
     b.fails(None);
     let node = Node::start(settings(&[&b])).await;
     let mut reader = settings(&[&b]);
-    reader.read_only_keys = vec![a.clone()];
+    reader.read_only_keys = vec![guarded(&a)];
     reader.read_policy.rules.push(a.rule());
     let other = Node::start(reader).await;
     for (node, told) in [(&node, "did not open"), (&other, CAUSE)] {
@@ -529,7 +529,7 @@ async fn an_unsigned_record_under_an_asymmetric_root_is_not_tried() {
     let planted = Stored::forged(&[(&rsa, &kek)], |_| {}, DEK);
     let mut reader = settings(&[&a]);
     reader.read_policy.rules.push(rsa.rule());
-    reader.read_only_keys = vec![rsa.clone()];
+    reader.read_only_keys = vec![guarded(&rsa)];
     let node = Node::start(reader).await;
     for _ in ["cold", "warm"] {
         let error = node.open(&planted).await.unwrap_err().to_string();

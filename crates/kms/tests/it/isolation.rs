@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use casemate_keys::payload::LEN;
 use casemate_keys::{Algorithm, Digest, LineagePrefix, LocalKek, Root};
+use casemate_keyservice::guarded::Guarded;
 use casemate_keyservice::{Answer, Class, Failure, RootKey};
 use casemate_kms::admin::status::{Document, ProviderStatus};
 use casemate_kms::audit::format::PeerIds;
 use casemate_kms::audit::{Audit, Recorder};
 use casemate_kms::config::Config;
-use casemate_kms::contained::Contained;
 use casemate_kms::provider::{Settings, Told};
 use casemate_kms::traffic::Method;
 use casemate_wire::kms_v2::StatusRequest;
@@ -24,7 +24,7 @@ use tonic::Code;
 use zeroize::Zeroizing;
 
 use crate::admin::get;
-use crate::double::RootKeyDouble;
+use crate::double::{RootKeyDouble, Shared};
 use crate::node::{Client, Node, Stored, connect, settings, settings_of};
 use crate::process::{Host, encrypt, opens, until};
 
@@ -172,7 +172,7 @@ async fn a_root_key_that_hangs_or_refuses_colours_its_own_provider_alone() {
 /// Code of a key service that is wrong: it panics, at once or while it is waited for.
 #[derive(Clone, Debug)]
 struct Panics {
-    key: Arc<RootKeyDouble>,
+    key: Shared,
     at_once: Arc<AtomicBool>,
     later: Arc<AtomicBool>,
 }
@@ -216,8 +216,8 @@ impl RootKey for Panics {
 #[tokio::test]
 async fn code_of_a_root_key_that_panics_is_told_and_ends_nothing() {
     let key = double("a");
-    let wrong = Panics { key: key.clone(), at_once: Arc::default(), later: Arc::default() };
-    let contained = Contained::around(Box::new(wrong.clone()));
+    let wrong = Panics { key: Shared(key.clone()), at_once: Arc::default(), later: Arc::default() };
+    let contained = Guarded::around(Box::new(wrong.clone()));
     let mut node = Node::start(settings_of(vec![contained], vec![key.rule()])).await;
     let stored = node.seal(&DEK).await;
     let elsewhere = Node::start(of("elsewhere", &key)).await.seal(&DEK).await;

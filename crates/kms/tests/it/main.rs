@@ -16,6 +16,7 @@ mod node;
 mod other_key;
 mod outages;
 mod process;
+mod redundant;
 mod reload;
 mod restart;
 mod rotation;

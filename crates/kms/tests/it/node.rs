@@ -9,7 +9,7 @@ use casemate_keys::{
     Core, Epoch, LocalKek, RECORD_ANNOTATION, ReadPolicy, ReadRule, Record, Root, Sealed, Suite, WritePolicy,
     names, payload,
 };
-use casemate_keyservice::RootKey;
+use casemate_keyservice::guarded::Guarded;
 use casemate_kms::grpc::Service;
 use casemate_kms::hosted::Hosted;
 use casemate_kms::provider::{Error, Observer, Provider, Settings, Store, Told};
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 use zeroize::Zeroizing;
 
-use crate::double::RootKeyDouble;
+use crate::double::{RootKeyDouble, guarded};
 
 pub(crate) const CLUSTER: &str = "prod";
 /// What the record clock of a test shows at first.
@@ -33,7 +33,7 @@ pub(crate) const THEN: u64 = 1_800_000_000;
 pub(crate) type Client = KeyManagementServiceClient<Channel>;
 
 /// Settings of a provider that writes and reads with these keys.
-pub(crate) fn settings_of(write: Vec<Arc<dyn RootKey>>, rules: Vec<ReadRule>) -> Settings {
+pub(crate) fn settings_of(write: Vec<Arc<Guarded>>, rules: Vec<ReadRule>) -> Settings {
     Settings {
         name: "test".into(),
         cluster: CLUSTER.parse().unwrap(),
@@ -55,7 +55,7 @@ pub(crate) fn settings_of(write: Vec<Arc<dyn RootKey>>, rules: Vec<ReadRule>) ->
 
 /// Settings of a provider that writes with all of these doubles.
 pub(crate) fn settings(doubles: &[&Arc<RootKeyDouble>]) -> Settings {
-    let write = doubles.iter().map(|double| Arc::clone(double) as Arc<dyn RootKey>).collect();
+    let write = doubles.iter().map(|double| guarded(double)).collect();
     settings_of(write, doubles.iter().map(|double| double.rule()).collect())
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use casemate_keys::{Algorithm, ReadRule};
 use casemate_keyservice::file::{FileKey, FileKeyId, Haste, KeyFile, Keyring, Secret, Selection, StoreError};
+use casemate_keyservice::guarded::Guarded;
 use casemate_kms::provider::{Observer, Provider, Settings, Store, Told, succession};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -135,7 +136,7 @@ impl Node {
 }
 
 fn settings(folder: &Path, id: FileKeyId) -> Settings {
-    let key = Arc::new(FileKey::new(folder.join("main.key"), id, Selection::Latest));
+    let key = Guarded::around(Box::new(FileKey::new(folder.join("main.key"), id, Selection::Latest)));
     let rule =
         ReadRule { key: id.prefix(), algorithms: [Algorithm::FILE_AES256_GCM].into(), min_version: None };
     settings_of(vec![key], vec![rule])

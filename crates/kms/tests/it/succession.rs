@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_keys::Algorithm;
-use casemate_keyservice::{Class, RootKey};
+use casemate_keyservice::Class;
 use casemate_kms::provider::{
     Encrypted, NotReady, Observer, Provider, Ready, Settings, Standing, Store, Succession, Told, succession,
 };
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::double::{CAUSE, RootKeyDouble};
+use crate::double::{CAUSE, RootKeyDouble, guarded};
 use crate::node::{Node, Stored, settings};
 use crate::process::until;
 
@@ -80,7 +80,7 @@ fn writes(provider: &Provider) -> Option<String> {
 /// Writes with `write`, reads with `read` too.
 fn reading(write: &[&Arc<RootKeyDouble>], read: &[&Arc<RootKeyDouble>]) -> Settings {
     let mut settings = settings(write);
-    settings.read_only_keys = read.iter().map(|key| Arc::clone(key) as Arc<dyn RootKey>).collect();
+    settings.read_only_keys = read.iter().map(|key| guarded(key)).collect();
     settings.read_policy.rules.extend(read.iter().map(|key| key.rule()));
     settings
 }

@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use casemate_keys::WritePolicy;
-use casemate_keyservice::RootKey;
 use casemate_kms_state::Refusing;
 use casemate_recipients::Recipient;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Observer, explain, gravest, version_of};
+use super::{Observer, explain, gravest};
 use crate::provider::{Provider, Settings, Standing};
 
 /// Asks the observer of one provider for a successor.
@@ -174,12 +173,13 @@ impl Observer {
     /// What answers now must answer then: at another path there may be no file. What does not answer now loses nothing,
     /// and keeps nobody from another change.
     async fn keeps_answers(&self, next: &Self) -> Result<(), NotReady> {
-        for key in next.provider.root_keys() {
-            let Some(now) = self.provider.root_keys().find(|now| now.prefix() == key.prefix()) else {
+        for key in next.provider.settings.root_keys() {
+            let Some(now) = self.provider.settings.root_keys().find(|now| now.prefix() == key.prefix())
+            else {
                 continue;
             };
-            if let Err(failure) = version_of(key.clone()).await
-                && version_of(now.clone()).await.is_ok()
+            if let Err(failure) = key.observe().await
+                && now.observe().await.is_ok()
             {
                 return Err(NotReady(format!("a root key answers now and would not any more: {failure}")));
             }
@@ -252,11 +252,6 @@ impl Observer {
 }
 
 impl Provider {
-    /// Those that write, and those that only read.
-    fn root_keys(&self) -> impl Iterator<Item = &Arc<dyn RootKey>> {
-        self.settings.write_keys.iter().chain(&self.settings.read_only_keys)
-    }
-
     /// Whether what wrote until now may go on under this configuration.
     fn can_go_on_with(&self, active: &WritePolicy) -> bool {
         self.is_of_configuration(active)

@@ -1,0 +1,179 @@
+//! What came from etcd and did not open. Whoever writes there chooses it, and each opening is paid for by somebody: the
+//! same bytes are not tried again for a while, and others only so often.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use casemate_keys::{Digest, Root};
+use lru::LruCache;
+use tokio::time::Instant;
+
+use crate::{Class, Failure};
+
+/// How many wraps are remembered.
+pub const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
+/// For how long.
+pub const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+/// How many may fail at once; then one a second.
+pub const FAILURES_AT_ONCE: u32 = 60;
+
+/// The memory of them.
+#[derive(Debug)]
+pub(super) struct Unopened {
+    remembered: LruCache<Digest, (Failure, Instant)>,
+    /// Below zero if more than the rest were under way at once: then it takes longer.
+    left: f64,
+    counted: Instant,
+}
+
+/// Why bytes are not tried.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Untried {
+    /// They did not open a moment ago.
+    Remembered(Failure),
+    /// Too many did not open.
+    Limited(Failure),
+}
+
+impl Unopened {
+    pub(super) fn new(now: Instant) -> Self {
+        let left = f64::from(FAILURES_AT_ONCE);
+        Self { remembered: LruCache::new(REMEMBERED), left, counted: now }
+    }
+
+    /// Whether the wrap with this [`name`] may be tried.
+    pub(super) fn may_try(&mut self, name: &Digest, now: Instant) -> Result<(), Untried> {
+        if let Some((failure, until)) = self.remembered.get(name) {
+            if now < *until {
+                return Err(Untried::Remembered(failure.clone()));
+            }
+            self.remembered.pop(name);
+        }
+        self.refill(now);
+        if self.left < 1.0 {
+            return Err(Untried::Limited(Failure {
+                retry_after: Some(Duration::from_secs_f64(1.0 - self.left)),
+                ..Failure::new(
+                    Class::Throttled,
+                    "too many stored wraps did not open: this program itself tries only one a second now",
+                    "find out who writes damaged or foreign values to etcd; what opens is not held against anybody",
+                )
+            }));
+        }
+        Ok(())
+    }
+
+    /// The wrap with this name was tried, and its bytes are to blame.
+    pub(super) fn failed(&mut self, name: Digest, failure: &Failure, now: Instant) {
+        self.refill(now);
+        self.left -= 1.0;
+        // A version that is not there may be delivered the next moment.
+        if failure.class == Class::NotOpened {
+            self.remembered.put(name, (failure.clone(), now + REMEMBERED_FOR));
+        }
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.counted).as_secs_f64();
+        self.left = (self.left + passed).min(f64::from(FAILURES_AT_ONCE));
+        self.counted = now;
+    }
+}
+
+/// Whether the bytes are to blame, and not the service: a wrap that does not open, or that names what is not there.
+pub(super) fn blames_the_bytes(failure: &Failure) -> bool {
+    failure.class == Class::NotOpened || failure.missing.is_some()
+}
+
+/// What a wrap is remembered by: all that decides whether it opens.
+pub(super) fn name(root: &Root, core: &Digest, wrap: &[u8]) -> Digest {
+    let mut context = Context::new(&SHA256);
+    let lineage = root.lineage.as_str().as_bytes();
+    context.update(&(lineage.len() as u64).to_be_bytes());
+    context.update(lineage);
+    context.update(&root.algorithm.number().to_be_bytes());
+    context.update(core);
+    context.update(wrap);
+    let mut name = Digest::default();
+    name.copy_from_slice(context.finish().as_ref());
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use casemate_keys::{Algorithm, Lineage};
+
+    use super::*;
+
+    fn not_opened() -> Failure {
+        Failure::new(Class::NotOpened, "planted", "nothing")
+    }
+
+    #[test]
+    fn the_same_bytes_wait_and_are_forgotten_by_time_and_number() {
+        let start = Instant::now();
+        let mut unopened = Unopened::new(start);
+        unopened.failed([7; 32], &not_opened(), start);
+        let later = start + REMEMBERED_FOR - Duration::from_nanos(1);
+        assert_eq!(unopened.may_try(&[7; 32], later), Err(Untried::Remembered(not_opened())));
+        assert_eq!(unopened.may_try(&[8; 32], later), Ok(()));
+        assert_eq!(unopened.may_try(&[7; 32], start + REMEMBERED_FOR), Ok(()));
+        for number in 0..2 * REMEMBERED.get() {
+            let mut name = [0; 32];
+            name[..8].copy_from_slice(&number.to_be_bytes());
+            unopened.failed(name, &not_opened(), start);
+        }
+        assert_eq!(unopened.remembered.len(), REMEMBERED.get());
+    }
+
+    #[test]
+    fn only_what_did_not_open_is_remembered() {
+        let start = Instant::now();
+        let mut unopened = Unopened::new(start);
+        let missing = Failure {
+            missing: Some("transit:/transit/k/999/1".parse::<Lineage>().unwrap()),
+            ..Failure::new(Class::Refused, "planted", "nothing")
+        };
+        assert!(blames_the_bytes(&missing) && blames_the_bytes(&not_opened()));
+        assert!(!blames_the_bytes(&Failure::new(Class::Refused, "disabled", "enable it")));
+        unopened.failed([7; 32], &missing, start);
+        assert_eq!(unopened.may_try(&[7; 32], start), Ok(()));
+    }
+
+    #[test]
+    fn so_many_at_once_and_then_one_a_second() {
+        let start = Instant::now();
+        let mut unopened = Unopened::new(start);
+        let mut failed = 0;
+        let mut until = |unopened: &mut Unopened, seconds: u64| {
+            for tenth in 0..seconds * 10 {
+                let now = start + Duration::from_millis(tenth * 100);
+                let name = [failed as u8; 32];
+                while unopened.may_try(&name, now).is_ok() {
+                    unopened.failed([255; 32], &not_opened(), now);
+                    failed += 1;
+                }
+            }
+            failed
+        };
+        assert_eq!(until(&mut unopened, 1), FAILURES_AT_ONCE);
+        let after_a_while = until(&mut unopened, 31);
+        assert!((FAILURES_AT_ONCE + 29..=FAILURES_AT_ONCE + 31).contains(&after_a_while), "{after_a_while}");
+    }
+
+    #[test]
+    fn every_part_is_in_the_name() {
+        let root = |lineage: &str, algorithm| Root { lineage: lineage.parse().unwrap(), algorithm };
+        let one = root("transit:/t/k/1/1", Algorithm::TRANSIT);
+        let names = [
+            name(&one, &[1; 32], b"wrap"),
+            name(&root("transit:/t/k/1/2", Algorithm::TRANSIT), &[1; 32], b"wrap"),
+            name(&root("transit:/t/k/1/1", Algorithm::RSA_OAEP_SHA256), &[1; 32], b"wrap"),
+            name(&one, &[2; 32], b"wrap"),
+            name(&one, &[1; 32], b"wrap2"),
+        ];
+        let different: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len());
+    }
+}
