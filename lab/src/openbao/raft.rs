@@ -21,7 +21,7 @@ impl<'lab> Raft<'lab> {
     pub(super) fn start(lab: &'lab Lab, count: usize) -> Result<Self> {
         let authority = Arc::new(own_authority(lab)?);
         let first = OpenBao::sealed(lab, &authority)?.initialize()?;
-        // For the same reason.
+        // Or for ten, until it counts as stable.
         let soon = json!({"server_stabilization_time": "100ms"});
         first.write("sys/storage/raft/autopilot/configuration", &soon)?;
         let mut raft = Self { nodes: vec![first] };

@@ -50,14 +50,15 @@ impl Host {
     /// Starts it, and waits until it has called `function`.
     fn list_until(&self, function: &str) -> Child {
         let before = self.module.calls(function).unwrap();
-        let child = self.tool(&["--list-objects"]).spawn().unwrap();
+        let mut child = self.tool(&["--list-objects"]).spawn().unwrap();
         for _ in 0..600 {
             if self.module.calls(function).unwrap() > before {
                 return child;
             }
             thread::sleep(Duration::from_millis(50));
         }
-        panic!("{function} was never called");
+        child.kill().unwrap();
+        panic!("{function} was never called: {:?}", child.wait());
     }
 }
 
