@@ -22,6 +22,10 @@ pub enum Label {
     RootId,
     /// The one-time key that seals one DEK source.
     Seal,
+    /// The key that protects a sealing key, of a credential.
+    SealingCredential,
+    /// The key that protects a sealing key, of a passphrase.
+    SealingPassphrase,
     /// [`Label::Seal`] of the suite that exists in tests only.
     #[cfg(test)]
     SealOfSecondSuite,
@@ -36,6 +40,8 @@ impl Label {
             Self::KekId => "kek-id",
             Self::RootId => "root-id",
             Self::Seal => "seal",
+            Self::SealingCredential => "sealing-credential",
+            Self::SealingPassphrase => "sealing-passphrase",
             #[cfg(test)]
             Self::SealOfSecondSuite => "second-suite-seal",
             Self::StateRecord => "state-record",

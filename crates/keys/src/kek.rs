@@ -74,6 +74,11 @@ impl LocalKek {
         Some(Self(key))
     }
 
+    /// Where it was opened to.
+    pub(crate) fn standing_at(key: KeyBytes) -> Self {
+        Self(key)
+    }
+
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         self.0.bytes()
     }

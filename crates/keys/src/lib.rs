@@ -17,6 +17,7 @@
 //! * [`Core`], [`Record`]: what one local KEK's annotation holds.
 //! * [`LocalKek`]: seals and opens DEK sources; [`payload`]: what a root key wraps.
 //! * [`ReadPolicy`]: the checks of Decrypt. [`origin`]: who made a record.
+//! * [`SealingKey`], [`Protector`]: local KEKs on a node's own disk, for a start while no root key answers.
 //! * [`kdf`], [`gcm`], [`list`]: the three compositions that everything above is made of.
 //! * [`secret_memory`]: where local KEKs stand. The one module with `unsafe` is below it.
 //! * [`crypto_module`]: what computes them, and whether in FIPS mode.
@@ -33,6 +34,7 @@ pub mod payload;
 mod policy;
 mod read;
 mod record;
+mod sealing;
 pub mod secret_memory;
 
 pub use kek::{CIPHERTEXT_OVERHEAD, DEK_SOURCE_LEN, KekError, LocalKek};
@@ -41,6 +43,10 @@ pub use names::{Algorithm, ClusterId, Digest, Epoch, Fingerprint, KekId, KeyId, 
 pub use policy::{MAX_WRAPS_OF_A_KIND, PolicyError, Root, WritePolicy};
 pub use read::{AcceptedCluster, Attempt, ReadPolicy, ReadRule, Readable, Refusal, Sealed, Skipped};
 pub use record::{Core, MAX_CORE_LEN, MAX_RECORD_LEN, MAX_WRAP_LEN, Record, RecordError, origin_message};
+pub use sealing::{
+    CacheOf, MAX_ITERATIONS, MIN_ITERATIONS, PASSPHRASE_LEN, Protector, SALT_LEN, SEALED_LEN, SealedKek,
+    SealingKey, WeakSecret,
+};
 
 /// The one annotation of an EncryptResponse of ours; its value is an encoded [`Record`].
 pub const RECORD_ANNOTATION: &str = "record.casemate.dev";

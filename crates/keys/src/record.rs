@@ -149,7 +149,11 @@ impl Core {
         payload::decode(unwrapped, &self.digest()).filter(|kek| kek.id() == self.kek_id)
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+    /// Parses what [`Core::encode`] made.
+    ///
+    /// # Errors
+    /// [`RecordError`], if it is anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         limit("core", bytes.len(), MAX_CORE_LEN)?;
         let core = generated::Core::decode(bytes).map_err(malformed)?;
         let suite = Suite::from_number(core.suite).ok_or(RecordError::Suite { found: core.suite })?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-use casemate_keys::{Epoch, KeyId, Suite, WritePolicy};
+use casemate_keys::{CacheOf, Epoch, KeyId, Suite, WritePolicy};
 use casemate_keyservice::RootKey;
 use casemate_recipients::Recipient;
 use jiff::Timestamp;
@@ -13,8 +13,8 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::audit::key::CheckpointKey;
-use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig};
-use crate::provider::Store;
+use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig};
+use crate::provider::{Protection, Store, peek_sealed_cache};
 use crate::socket::TooFewDescriptors;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -77,6 +77,9 @@ pub async fn check(config: &Config) -> Vec<Finding> {
         for (key, observed) in provider.read_keys.iter().zip(provider.read_only_keys()) {
             add(&format!("readKeys {}", key.name), ask(&*observed).await.map(|_| "can be read".to_owned()));
         }
+        if let Some(protection) = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection) {
+            add("sealedCache", sealed_cache(config, provider, &protection));
+        }
         for recipient in &provider.recovery_recipients {
             let (age, fingerprint) = (&recipient.age, recipient.age.fingerprint());
             add(
@@ -137,6 +140,32 @@ fn key_id(
     let lost = damage
         .map_or(String::new(), |damage| format!("; lines {:?} of the ledger are damaged", damage.lines));
     Ok(format!("new data is written under {key_id}{lost}"))
+}
+
+/// What a start during an outage would find.
+fn sealed_cache(
+    config: &Config,
+    provider: &ProviderConfig,
+    protection: &Protection,
+) -> Result<String, String> {
+    let of = CacheOf { cluster: config.cluster_id.0.clone(), provider: provider.name.to_string() };
+    let found =
+        peek_sealed_cache(&config.state_directory, protection, &of).map_err(|error| error.to_string())?;
+    let secret = format!("the {} {}", protection.kind(), protection.path().display());
+    let Some(found) = found else {
+        return Ok(format!("{secret} will do; nothing is sealed yet: the next start needs its root keys"));
+    };
+    let written = found.written.and_then(|at| Timestamp::try_from(at).ok()).map_or_else(
+        || "is not there".to_owned(),
+        |at| format!("was written at {}", at.round(jiff::Unit::Second).unwrap_or(at)),
+    );
+    let sealed = format!("{secret} opens {} local KEKs; the file {written}", found.entries);
+    match found.damaged {
+        0 => Ok(sealed),
+        damaged => Ok(format!(
+            "{WARNING}{sealed}, and {damaged} of its entries are torn or changed: root keys are asked for them"
+        )),
+    }
 }
 
 /// That of the service may be another one than that of who looks.

@@ -20,6 +20,7 @@ mod folders;
 mod outage;
 mod parsed;
 mod root_keys;
+mod sealed_cache;
 mod source;
 mod values;
 
@@ -28,6 +29,7 @@ pub use error::ConfigError;
 pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
 pub use root_keys::{FileConfig, Place, ReadKeyConfig, RemovedKeyConfig, VersionSelection, WriteKeyConfig};
+pub use sealed_cache::SealedCacheConfig;
 pub use source::Source;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
 
@@ -140,6 +142,10 @@ pub struct ProviderConfig {
     /// wipes them.
     #[serde(default)]
     pub on_refused: Parsed<OnRefusedName>,
+    /// Opened local KEKs on disk, sealed; without it they are in memory alone.
+    #[serde(default)]
+    #[schemars(with = "SealedCacheConfig")]
+    pub sealed_cache: Option<SealedCacheConfig>,
     /// Root keys that new data is wrapped under: all of them, each alone opens it.
     #[serde(deserialize_with = "one_to_four")]
     #[schemars(length(min = 1, max = 4))]
@@ -265,6 +271,8 @@ impl ProviderConfig {
             also_accept,
             outage: _,
             on_refused: _,
+            // It needs a restart.
+            sealed_cache: _,
         } = self;
         let rules = self.outage();
         (name, epoch, root_keys, read_keys, recovery_recipients, also_accept, rules)

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use casemate_keys::{
-    ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Root, Sealed, WritePolicy,
-    Writer as Program,
+    CacheOf, ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Root, Sealed,
+    WritePolicy, Writer as Program,
 };
 use casemate_keyservice::Failure;
 use casemate_keyservice::guarded::Guarded;
@@ -26,6 +26,7 @@ use watch::Watch;
 mod kek;
 mod observer;
 mod opened;
+mod sealed;
 mod snapshot;
 mod store;
 mod watch;
@@ -33,6 +34,7 @@ mod watch;
 pub use kek::{Keyholder, WriteKek};
 pub use observer::{NotReady, OBSERVE_EVERY, Observer, PROBE_EVERY, Ready, Requests, Succession, succession};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
+pub use sealed::{Peeked, Protection, SealedCounts, SealedError, SecretError, SecretKind, peek_sealed_cache};
 pub use snapshot::{Snapshot, Wrong};
 pub use store::{Store, StoreError};
 pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
@@ -263,6 +265,16 @@ impl Provider {
         self
     }
 
+    /// Keeps local KEKs that it has opened on disk too, sealed under what `protection` names, and reads those of the last
+    /// run. What is wrong with them keeps it from nothing.
+    #[must_use]
+    pub async fn keeping_sealed(mut self, protection: Protection) -> Self {
+        let of = CacheOf { cluster: self.settings.cluster.clone(), provider: self.settings.name.clone() };
+        let readers = self.settings.read_policy.clone();
+        self.opened = self.opened.sealed_in(self.store.clone(), protection, of, readers).await;
+        self
+    }
+
     /// The configured name.
     pub fn name(&self) -> &str {
         &self.settings.name
@@ -350,6 +362,11 @@ impl Provider {
     /// What the cache of opened local KEKs did since the start.
     pub fn opened_counts(&self) -> OpenedCounts {
         self.opened.counts()
+    }
+
+    /// What its sealed cache is; `None` if none is configured.
+    pub fn sealed_counts(&self) -> Option<SealedCounts> {
+        self.opened.sealed_counts()
     }
 
     /// The write policies of records that it has opened, and that `policy` would not read any more.

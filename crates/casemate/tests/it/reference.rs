@@ -133,6 +133,8 @@ providers:
       policy: failAfter
       after: 5m
     onRefused: keepReads
+    sealedCache:
+      credential: /run/credentials/casemate-kms.service/sealed-cache
     rootKeys:
       - name: main
         version: latest

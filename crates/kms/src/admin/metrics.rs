@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Shown;
 use super::status::key_id_hash;
 use crate::audit::{Head, Recorder};
-use crate::provider::{OUTCOMES, Outcomes, Provider, Sighting};
+use crate::provider::{OUTCOMES, Outcomes, Provider, SealedCounts, Sighting};
 use crate::reload::Configured;
 use crate::traffic::{Latencies, Method, code_name};
 
@@ -268,11 +268,12 @@ pub const METRICS: &[Metric] = &[
         kind: Kind::Counter,
         in_seconds: false,
         labels: &["result"],
-        help: "What the cache of opened local KEKs did: hit, opened by a root key, joined an opening under way, failed",
+        help: "What the cache of opened local KEKs did: hit, opened from the sealed cache (sealed) or by a root key (opened), joined an opening under way, failed",
         source: Source::Provider(|provider| {
             let counts = provider.opened_counts();
             let results = [
                 ("hit", counts.hits),
+                ("sealed", counts.sealed_hits),
                 ("opened", counts.opened),
                 ("joined", counts.joined),
                 ("failed", counts.failed),
@@ -295,6 +296,32 @@ pub const METRICS: &[Metric] = &[
         labels: &[],
         help: "Local KEKs that the cache holds",
         source: Source::Provider(|provider| one(Value::Whole(provider.opened_counts().held))),
+    },
+    Metric {
+        name: "casemate_kms_sealed_cache_entries",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "Local KEKs in the sealed cache's file; absent where none is configured",
+        source: Source::Provider(|provider| of_sealed_cache(provider, |sealed| sealed.entries)),
+    },
+    Metric {
+        name: "casemate_kms_sealed_cache_failing",
+        kind: Kind::Gauge,
+        in_seconds: false,
+        labels: &[],
+        help: "1 if the sealed cache can't be read or written: a start while root keys are out would fail",
+        source: Source::Provider(|provider| {
+            of_sealed_cache(provider, |sealed| sealed.problem.is_some().into())
+        }),
+    },
+    Metric {
+        name: "casemate_kms_sealed_cache_damaged",
+        kind: Kind::Counter,
+        in_seconds: false,
+        labels: &[],
+        help: "Entries of the sealed cache that were refused: torn, or changed",
+        source: Source::Provider(|provider| of_sealed_cache(provider, |sealed| sealed.damaged)),
     },
     Metric {
         name: "casemate_kms_root_key_observations",
@@ -526,6 +553,10 @@ fn counted(provider: &Provider, count: impl Fn(Counts) -> u64) -> Vec<Sample> {
 }
 
 /// Outcomes that never occurred are left out, but for `ok`.
+fn of_sealed_cache(provider: &Provider, number: impl Fn(&SealedCounts) -> u64) -> Vec<Sample> {
+    provider.sealed_counts().iter().flat_map(|sealed| one(Value::Whole(number(sealed)))).collect()
+}
+
 fn by_class(provider: &Provider, outcomes: impl Fn(&Sighting) -> &Outcomes) -> Vec<Sample> {
     let snapshot = provider.snapshot();
     let mut samples = Vec::new();

@@ -115,6 +115,9 @@ pub struct ProviderStatus {
     pub ledger: Ledger,
     /// The cache of opened local KEKs.
     pub opened_keks: OpenedKeks,
+    /// The sealed cache; null if none is configured.
+    #[serde(default)]
+    pub sealed_cache: Option<SealedCache>,
     /// Calls since the start, by method and gRPC code.
     pub requests: Vec<Requests>,
     /// Connections to its KMS socket.
@@ -307,6 +310,9 @@ pub struct LedgerEntry {
 pub struct OpenedKeks {
     /// Found in it.
     pub hits: u64,
+    /// Opened from the sealed cache: no root key was asked.
+    #[serde(default)]
+    pub sealed_hits: u64,
     /// Opened by a root key.
     pub opened: u64,
     /// Waited for an opening that was under way.
@@ -317,6 +323,19 @@ pub struct OpenedKeks {
     pub evicted: u64,
     /// Held now.
     pub held: u64,
+}
+
+/// Opened local KEKs on disk, for a start while root keys are out.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct SealedCache {
+    /// Local KEKs in its file.
+    pub entries: u64,
+    /// Whether the file has all that was opened.
+    pub saved: bool,
+    /// Entries that were refused since the start: torn, or changed.
+    pub damaged: u64,
+    /// Why it can't be read or written, and what to do; null if it can.
+    pub problem: Option<String>,
 }
 
 /// Calls of one method with one code.
@@ -436,12 +455,19 @@ impl ProviderStatus {
             ledger: Ledger::of(&snapshot),
             opened_keks: OpenedKeks {
                 hits: opened.hits,
+                sealed_hits: opened.sealed_hits,
                 opened: opened.opened,
                 joined: opened.joined,
                 failed: opened.failed,
                 evicted: opened.evicted,
                 held: opened.held,
             },
+            sealed_cache: provider.sealed_counts().map(|sealed| SealedCache {
+                entries: sealed.entries,
+                saved: sealed.saved,
+                damaged: sealed.damaged,
+                problem: sealed.problem,
+            }),
             requests: requests(provider.traffic()),
             connections: Connections {
                 open: connections.open(),

@@ -30,6 +30,9 @@ impl Config {
             let peers = provider.allowed_peers.as_ref();
             check_socket(path, &provider.endpoint, &provider.socket_mode, owned, peers)?;
             provider.outage.check(path)?;
+            if let Some(sealed_cache) = &provider.sealed_cache {
+                sealed_cache.check(path, provider.name.line())?;
+            }
             let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
             let names = write.clone().map(|key| &key.name).chain(read.clone().map(|key| &key.name));
             at_most_once(path, "name", names.map(|name| (&**name, name.line())))?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_daemon::confine::Folders;
 
-use super::{Config, Place, ReadKeyConfig, WriteKeyConfig};
+use super::{Config, Place, ReadKeyConfig, SealedCacheConfig, WriteKeyConfig};
 
 impl Config {
     /// The folders of all that it names, and of itself in `file`.
@@ -35,6 +35,8 @@ impl Config {
             let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
             let places = write.map(WriteKeyConfig::place).chain(read.map(ReadKeyConfig::place));
             files.extend(places.flat_map(Place::files));
+            let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
+            files.extend(protection.map(|protection| protection.path().to_owned()));
         }
         files
     }

@@ -294,6 +294,23 @@ impl Keyholder {
         Ok(Reopened::Kek { kek, by_all, is_old })
     }
 
+    /// The same without any root key, while one of them can't be asked: `held` gives what was opened before for exactly
+    /// this annotation. Nothing else would write now, so its age does not matter.
+    pub(super) fn reopen_held(
+        &self,
+        policy: &WritePolicy,
+        stored: &[u8],
+        held: impl FnOnce(&Digest) -> Option<Arc<LocalKek>>,
+    ) -> Option<WriteKek> {
+        let record = record_of(stored)?;
+        let (core, now) = (record.core(), (self.clock)());
+        if core.policy != *policy || core.created > now.saturating_add(CLOCK_SKEW) {
+            return None;
+        }
+        let kek = held(&sha256(&record.encode())).filter(|kek| kek.id() == core.kek_id)?;
+        Some(WriteKek::new(kek, record)).filter(|kek| kek.stored() == stored)
+    }
+
     /// The local KEK of a record that may be read: its wraps one after the other, the cheapest first, until one opens.
     pub(super) async fn open(&self, readable: &Readable) -> Opened {
         let mut failures = Vec::new();

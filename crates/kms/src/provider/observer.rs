@@ -194,7 +194,7 @@ impl Observer {
                     Action::Activate(key_id) => self.activate(&key_id).await,
                     Action::WipeOpened => {
                         self.writing = None;
-                        self.provider.opened.forget_all();
+                        self.provider.opened.forget_all().await;
                     }
                 }
             }
@@ -424,7 +424,21 @@ impl Provider {
             tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
         let made = |kek| (kek, KekOrigin::Made);
         let Some(stored) = stored else { return self.new_kek(policy).await.map(made) };
-        match self.keyholder.reopen(policy, &stored.bytes).await? {
+        let reopened = match self.keyholder.reopen(policy, &stored.bytes).await {
+            Err(failure) if failure.class.could_not_be_asked() => {
+                let held = self
+                    .keyholder
+                    .reopen_held(policy, &stored.bytes, |annotation| self.opened.held(annotation));
+                let Some(kek) = held else { return Err(failure.into()) };
+                tracing::warn!(
+                    provider = %self.name(), %failure,
+                    "no root key could be asked for the local KEK that writes: it is what was opened before"
+                );
+                return Ok((Arc::new(kek), KekOrigin::OpenedBefore));
+            }
+            reopened => reopened?,
+        };
+        match reopened {
             Reopened::Kek { kek, by_all, is_old } => {
                 let origin = if by_all { KekOrigin::Record } else { KekOrigin::RecordInPart };
                 if !is_old {
@@ -457,6 +471,8 @@ enum KekOrigin {
     Record,
     /// Some have; the others could not be asked.
     RecordInPart,
+    /// None could be asked: it was opened before, maybe by a process before this one.
+    OpenedBefore,
 }
 
 /// `sorted` is.

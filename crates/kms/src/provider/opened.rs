@@ -5,39 +5,45 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use casemate_keys::{Digest, LocalKek, ReadPolicy, Root, WritePolicy};
+use casemate_keys::{CacheOf, Core, Digest, LocalKek, ReadPolicy, Root, SealedKek, WritePolicy};
 use casemate_keyservice::{Class, Failure};
 use lru::LruCache;
 use tokio::sync::watch;
 
-use super::{Keyholder, Opened, SharedReadable, WriteKek, is_readable};
+use super::sealed::SealedCache;
+use super::{Keyholder, Opened, Protection, SealedCounts, SharedReadable, Store, WriteKek, is_readable};
 
 /// More local KEKs than a cluster meets in years; each takes some 200 bytes.
-const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
+pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
 /// Opened local KEKs by SHA-256 of their annotation's value. Cheap to share.
 #[derive(Clone, Debug)]
 pub struct OpenedKeks {
     state: Arc<Mutex<State>>,
     counts: Arc<Counters>,
+    /// What of them outlives a restart.
+    sealed: Option<Arc<SealedCache>>,
 }
 
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     kept: LruCache<Digest, Kept>,
     flights: HashMap<Digest, watch::Receiver<Option<Opened>>>,
 }
 
+/// A local KEK: opened, or as it was read from the sealed cache, or both.
 #[derive(Debug)]
-struct Kept {
-    kek: Arc<LocalKek>,
-    /// What its record says it was written under.
-    policy: WritePolicy,
+pub(super) struct Kept {
+    /// What its record says of it.
+    core: Core,
+    kek: Option<Arc<LocalKek>>,
+    sealed: Option<Box<SealedKek>>,
 }
 
 #[derive(Debug, Default)]
 struct Counters {
     hits: AtomicU64,
+    sealed_hits: AtomicU64,
     opened: AtomicU64,
     joined: AtomicU64,
     failed: AtomicU64,
@@ -49,6 +55,8 @@ struct Counters {
 pub struct OpenedCounts {
     /// Found.
     pub hits: u64,
+    /// Opened from the sealed cache.
+    pub sealed_hits: u64,
     /// Opened by asking root keys.
     pub opened: u64,
     /// Waited for an opening that was under way.
@@ -104,8 +112,19 @@ impl OpenError {
 
 impl OpenedKeks {
     pub(super) fn new() -> Self {
-        let state = State { kept: LruCache::new(CAPACITY), flights: HashMap::new() };
-        Self { state: Arc::new(Mutex::new(state)), counts: Arc::default() }
+        Self { state: Arc::new(Mutex::new(State::new())), counts: Arc::default(), sealed: None }
+    }
+
+    /// The same, and what outlives a restart is kept in `store` from now on, sealed under what `protection` names.
+    pub(super) async fn sealed_in(
+        mut self,
+        store: Store,
+        protection: Protection,
+        of: CacheOf,
+        readers: ReadPolicy,
+    ) -> Self {
+        self.sealed = Some(SealedCache::begin(store, protection, of, self.state.clone(), readers).await);
+        self
     }
 
     /// The local KEK of `readable`. Whoever asks while another is asking waits for the same answer; an asker
@@ -126,9 +145,8 @@ impl OpenedKeks {
         let mut flight = {
             let digest = *readable.annotation();
             let mut state = lock(&self.state);
-            if let Some(kept) = state.kept.get(&digest) {
-                self.counts.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(kept.kek.clone());
+            if let Some(kek) = self.find(&mut state, &digest) {
+                return Ok(kek);
             }
             if let Some(flight) = state.flights.get(&digest) {
                 self.counts.joined.fetch_add(1, Ordering::Relaxed);
@@ -146,6 +164,30 @@ impl OpenedKeks {
         }
     }
 
+    /// The local KEK of this annotation, if no root key is needed for it.
+    pub(super) fn held(&self, annotation: &Digest) -> Option<Arc<LocalKek>> {
+        self.find(&mut lock(&self.state), annotation)
+    }
+
+    fn find(&self, state: &mut State, annotation: &Digest) -> Option<Arc<LocalKek>> {
+        let kept = state.kept.get_mut(annotation)?;
+        if let Some(kek) = &kept.kek {
+            self.counts.hits.fetch_add(1, Ordering::Relaxed);
+            return Some(kek.clone());
+        }
+        let opened = kept.sealed.as_deref().and_then(|sealed| {
+            // What is known of its core was bound when it was sealed, and its id is computed again.
+            self.sealed.as_ref()?.open(annotation, &kept.core, sealed)
+        });
+        let Some(kek) = opened.map(Arc::new) else {
+            state.kept.pop(annotation);
+            return None;
+        };
+        self.counts.sealed_hits.fetch_add(1, Ordering::Relaxed);
+        kept.kek = Some(kek.clone());
+        Some(kek)
+    }
+
     fn start(
         &self,
         keyholder: Arc<Keyholder>,
@@ -154,7 +196,7 @@ impl OpenedKeks {
     ) -> watch::Receiver<Option<Opened>> {
         let (answer, flight) = watch::channel(None);
         let landing = Landing { state: self.state.clone(), digest: *readable.annotation() };
-        let counts = self.counts.clone();
+        let (counts, keeps) = (self.counts.clone(), self.clone());
         tokio::spawn(async move {
             let opened = keyholder.open(&readable).await;
             match &opened {
@@ -162,8 +204,7 @@ impl OpenedKeks {
                     counts.opened.fetch_add(1, Ordering::Relaxed);
                     // Before the flight ends, so that nobody starts another in between.
                     if readable.open(kek, &ciphertext).is_ok() {
-                        let policy = readable.record().core().policy.clone();
-                        keep(&landing.state, &counts, landing.digest, Kept { kek: kek.clone(), policy });
+                        keeps.put(landing.digest, readable.record().core().clone(), kek.clone());
                     }
                 }
                 Err(_) => {
@@ -178,24 +219,46 @@ impl OpenedKeks {
 
     /// Keeps a local KEK that is known to open what belongs to this annotation.
     pub(super) fn keep(&self, kek: &WriteKek) {
-        let kept = Kept { kek: kek.local_kek().clone(), policy: kek.record().core().policy.clone() };
-        keep(&self.state, &self.counts, *kek.digest(), kept);
+        self.put(*kek.digest(), kek.record().core().clone(), kek.local_kek().clone());
+    }
+
+    fn put(&self, annotation: Digest, core: Core, kek: Arc<LocalKek>) {
+        let (was_sealed, pushed_out) = lock(&self.state).put_first(annotation, Kept::opened(core, kek));
+        if pushed_out {
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        if !was_sealed {
+            self.note_change();
+        }
+    }
+
+    fn note_change(&self) {
+        if let Some(sealed) = &self.sealed {
+            sealed.note_change();
+        }
     }
 
     /// The write policies of kept records that could be opened no more with `policy`, each once.
     pub(super) fn unreadable_by(&self, policy: &ReadPolicy) -> Vec<WritePolicy> {
         let mut found: Vec<WritePolicy> = Vec::new();
         for (_, kept) in &lock(&self.state).kept {
-            if !is_readable(&kept.policy, policy) && !found.contains(&kept.policy) {
-                found.push(kept.policy.clone());
+            if !is_readable(&kept.core.policy, policy) && !found.contains(&kept.core.policy) {
+                found.push(kept.core.policy.clone());
             }
         }
         found
     }
 
-    /// Forgets all; the memory of a local KEK is wiped when nobody uses it any more.
-    pub(super) fn forget_all(&self) {
+    /// Forgets all, and destroys what would outlive a restart; the memory of a local KEK is wiped when nobody uses it
+    /// any more.
+    pub(super) async fn forget_all(&self) {
+        if let Some(sealed) = &self.sealed {
+            sealed.doom();
+        }
         lock(&self.state).kept.clear();
+        if let Some(sealed) = &self.sealed {
+            sealed.clone().destroy().await;
+        }
     }
 
     /// Drops, and wipes, what can't be opened with `policy`.
@@ -204,25 +267,103 @@ impl OpenedKeks {
         let gone: Vec<_> = state
             .kept
             .iter()
-            .filter(|(_, kept)| !is_readable(&kept.policy, policy))
+            .filter(|(_, kept)| !is_readable(&kept.core.policy, policy))
             .map(|(digest, _)| *digest)
             .collect();
         for digest in gone {
             state.kept.pop(&digest);
         }
+        drop(state);
+        if let Some(sealed) = &self.sealed {
+            sealed.note_readers(policy);
+        }
     }
 
     pub(super) fn counts(&self) -> OpenedCounts {
-        let held = lock(&self.state).kept.len() as u64;
+        let held = lock(&self.state).kept.iter().filter(|(_, kept)| kept.kek.is_some()).count() as u64;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         OpenedCounts {
             hits: read(&self.counts.hits),
+            sealed_hits: read(&self.counts.sealed_hits),
             opened: read(&self.counts.opened),
             joined: read(&self.counts.joined),
             failed: read(&self.counts.failed),
             evicted: read(&self.counts.evicted),
             held,
         }
+    }
+
+    /// What the sealed cache is, if there is one.
+    pub(super) fn sealed_counts(&self) -> Option<SealedCounts> {
+        self.sealed.as_ref().map(|sealed| sealed.counts())
+    }
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self { kept: LruCache::new(CAPACITY), flights: HashMap::new() }
+    }
+
+    /// As what was used last; says whether it was sealed already, and whether it pushed out another.
+    pub(super) fn put_first(&mut self, annotation: Digest, mut kept: Kept) -> (bool, bool) {
+        kept.sealed = self.kept.pop(&annotation).and_then(|before| before.sealed);
+        let was_sealed = kept.sealed.is_some();
+        (was_sealed, self.kept.push(annotation, kept).is_some())
+    }
+
+    /// Takes in what is known to be needed less than all that is there.
+    pub(super) fn put_behind(&mut self, annotation: Digest, kept: Kept) {
+        if self.kept.len() < CAPACITY.get() && !self.kept.contains(&annotation) {
+            self.kept.push(annotation, kept);
+            self.kept.demote(&annotation);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// What was opened and never sealed.
+    pub(super) fn unsealed(&self) -> Vec<(Digest, Core, Arc<LocalKek>)> {
+        let unsealed = self.kept.iter().filter(|(_, kept)| kept.sealed.is_none());
+        unsealed
+            .filter_map(|(annotation, kept)| Some((*annotation, kept.core.clone(), kept.kek.clone()?)))
+            .collect()
+    }
+
+    pub(super) fn put_sealed(&mut self, annotation: &Digest, sealed: SealedKek) {
+        if let Some(kept) = self.kept.peek_mut(annotation) {
+            kept.sealed = Some(Box::new(sealed));
+        }
+    }
+
+    /// What is opened stays.
+    pub(super) fn forget_sealed(&mut self) {
+        for (_, kept) in &mut self.kept {
+            kept.sealed = None;
+        }
+        let closed = self.kept.iter().filter(|(_, kept)| kept.kek.is_none());
+        for annotation in closed.map(|(annotation, _)| *annotation).collect::<Vec<_>>() {
+            self.kept.pop(&annotation);
+        }
+    }
+
+    /// What was sealed, the one used last first.
+    pub(super) fn sealed(&self) -> impl Iterator<Item = (&Digest, &Core, &SealedKek)> {
+        self.kept
+            .iter()
+            .filter_map(|(annotation, kept)| Some((annotation, &kept.core, kept.sealed.as_deref()?)))
+    }
+}
+
+impl Kept {
+    pub(super) fn opened(core: Core, kek: Arc<LocalKek>) -> Self {
+        Self { core, kek: Some(kek), sealed: None }
+    }
+
+    /// As it was read.
+    pub(super) fn sealed(core: Core, sealed: SealedKek) -> Self {
+        Self { core, kek: None, sealed: Some(Box::new(sealed)) }
     }
 }
 
@@ -238,14 +379,7 @@ impl Drop for Landing {
     }
 }
 
-fn keep(state: &Mutex<State>, counts: &Counters, digest: Digest, kept: Kept) {
-    let pushed_out = lock(state).kept.push(digest, kept);
-    if pushed_out.is_some_and(|(other, _)| other != digest) {
-        counts.evicted.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// The cache stays usable if a thread panicked with the lock held: every state of it is valid.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
 //! What outlives a restart: the current record and the ledger. Neither is secret; both are replaced whole.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +57,13 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl StoreError {
+    /// Whether the system did its part, and what is there can't be what was asked for.
+    pub(super) fn is_of_content(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == ErrorKind::InvalidData)
+    }
 }
 
 impl Store {
@@ -139,9 +146,55 @@ impl Store {
         self.replace(LEDGER, ledger.render().as_bytes())
     }
 
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A file of the folder, if it is there and has at most so many bytes.
+    pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
+        read(&self.folder.join(name), most)
+    }
+
+    /// Keeps a file for people to look at, and says where.
+    pub(super) fn set_aside(&self, name: &str) -> Result<PathBuf, StoreError> {
+        let (path, aside) = (self.folder.join(name), self.folder.join(format!("{name}.damaged")));
+        let moved = fs::rename(&path, &aside).and_then(|()| File::open(&self.folder)?.sync_all());
+        moved.map_err(|source| StoreError::System { path, action: "kept aside", source })?;
+        Ok(aside)
+    }
+
+    /// Removes a file and what may be left of it. Its bytes are written over first, which is all that can be done from
+    /// here: what the disk keeps of them elsewhere is its own affair.
+    pub(super) fn shred(&self, name: &str) -> Result<(), StoreError> {
+        let mut gone = false;
+        for name in [name.to_owned(), format!("{name}.new"), format!("{name}.damaged")] {
+            let path = self.folder.join(name);
+            // On a disk that can't be written to, it may still be removed.
+            let _ = overwrite(&path);
+            match fs::remove_file(&path) {
+                Ok(()) => gone = true,
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(source) => return Err(StoreError::System { path, action: "removed", source }),
+            }
+        }
+        if gone {
+            let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+            synced.map_err(|source| StoreError::System {
+                path: self.folder.clone(),
+                action: "synced",
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
     /// Old or new, whenever the power goes: written aside, synced, renamed. A left-over temporary file of a
     /// killed process is overwritten.
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
         let path = self.folder.join(name);
         let aside = self.folder.join(format!("{name}.new"));
         let write = || {
@@ -167,7 +220,14 @@ fn digest_of(record: &[u8]) -> Vec<u8> {
     hex::encode(sha256(record)).into_bytes()
 }
 
-fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
+fn overwrite(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let length = file.metadata()?.len();
+    io::copy(&mut io::repeat(0).take(length), &mut file)?;
+    file.sync_all()
+}
+
+pub(super) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let read = || {
         let length = fs::metadata(path)?.len();
         if length > most {

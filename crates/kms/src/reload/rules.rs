@@ -4,7 +4,7 @@
 
 use casemate_keys::{KeyId, LineagePrefix};
 
-use crate::config::{Config, Endpoint, Place, ProviderConfig, RemovedKeyConfig};
+use crate::config::{Config, Endpoint, Place, ProviderConfig, RemovedKeyConfig, SealedCacheConfig};
 
 /// A configuration that is sound and is not taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +98,10 @@ pub fn may_take_over(before: &Config, after: &Config, now: u64) -> Result<(), No
     unchanged("stateDirectory", before.state_directory.display(), after.state_directory.display())?;
     for provider in &before.providers {
         match after.providers.iter().find(|other| *other.name == *provider.name) {
-            Some(other) => keeps_readers(provider, other, now)?,
+            Some(other) => {
+                unchanged("sealedCache", sealed_cache(provider), sealed_cache(other))?;
+                keeps_readers(provider, other, now)?;
+            }
             None if after.removed_providers.iter().any(|name| **name == *provider.name) => {}
             None => return Err(NotTakenOver::ProviderMissing { name: provider.name.to_string() }),
         }
@@ -116,6 +119,13 @@ fn doors(config: &Config) -> impl Iterator<Item = (String, &Endpoint)> {
     let providers = config.providers.iter();
     let providers = providers.map(|one| (format!("provider {}", one.name), &*one.endpoint));
     providers.chain(config.admin.iter().map(|admin| ("the admin socket".to_owned(), &*admin.endpoint)))
+}
+
+fn sealed_cache(provider: &ProviderConfig) -> String {
+    match provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection) {
+        Some(protection) => format!("{} {}", protection.kind(), protection.path().display()),
+        None => "none".into(),
+    }
 }
 
 fn unchanged(field: &'static str, before: impl ToString, after: impl ToString) -> Result<(), NotTakenOver> {

@@ -22,7 +22,7 @@ use super::takeover::Refused;
 use super::{PartError, ServeError, unix_seconds};
 use crate::admin::{Admin, Shown};
 use crate::audit::Audit;
-use crate::config::{Config, Endpoint, ProviderConfig, Source};
+use crate::config::{Config, Endpoint, ProviderConfig, SealedCacheConfig, Source};
 use crate::grpc::Service;
 use crate::hosted::Hosted;
 use crate::provider::{Observer, Provider, Settings, Store, Succession, succession};
@@ -342,8 +342,13 @@ impl Foundation {
     ) -> Result<Self, PartError> {
         let socket = listen(passed, provider.name.as_str(), &provider.endpoint, provider.admission()).await?;
         let store = Store::open(&config.state_directory, provider.name.as_str())?;
-        let provider =
-            Arc::new(Provider::new(settings(config, provider), store).recoverable_by(provider.recipients()));
+        let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
+        let mut provider =
+            Provider::new(settings(config, provider), store).recoverable_by(provider.recipients());
+        if let Some(protection) = protection {
+            provider = provider.keeping_sealed(protection).await;
+        }
+        let provider = Arc::new(provider);
         let observer = Observer::new(provider.clone(), accept_reuse)?;
         Ok(Self { socket, provider, observer })
     }

@@ -20,6 +20,7 @@ mod redundant;
 mod reload;
 mod restart;
 mod rotation;
+mod sealed_cache;
 mod sockets;
 mod status;
 mod succession;

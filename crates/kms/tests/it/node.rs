@@ -12,7 +12,7 @@ use casemate_keys::{
 use casemate_keyservice::guarded::Guarded;
 use casemate_kms::grpc::Service;
 use casemate_kms::hosted::Hosted;
-use casemate_kms::provider::{Error, Observer, Provider, Settings, Store, Told};
+use casemate_kms::provider::{Error, Observer, Protection, Provider, Settings, Store, Told};
 use casemate_kms::socket::{Admission, Socket, transport};
 use casemate_wire::kms_v2::DecryptRequest;
 use casemate_wire::kms_v2::key_management_service_client::KeyManagementServiceClient;
@@ -95,8 +95,21 @@ impl Node {
 
     /// On what an earlier one left in `folder`.
     pub(crate) async fn start_in(folder: &Path, settings: Settings) -> Self {
+        Self::start_keeping_sealed(folder, settings, None).await
+    }
+
+    /// The same, with a sealed cache.
+    pub(crate) async fn start_keeping_sealed(
+        folder: &Path,
+        settings: Settings,
+        protection: Option<Protection>,
+    ) -> Self {
         let store = Store::open(folder, &settings.name).unwrap();
-        let provider = Arc::new(Provider::new(settings, store));
+        let mut provider = Provider::new(settings, store);
+        if let Some(protection) = protection {
+            provider = provider.keeping_sealed(protection).await;
+        }
+        let provider = Arc::new(provider);
         let mut observer = Observer::new(provider.clone(), None).unwrap();
         observer.look().await;
         Self { provider, observer, _folder: None }
