@@ -1,7 +1,7 @@
 //! Nodes, the admin and the key service; everything that can happen, breadth first.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use super::super::*;
@@ -90,6 +90,8 @@ pub(super) struct Model {
     numbers: HashMap<Rc<Node>, u32>,
     steps: HashMap<(u32, Step), Result<u32, String>>,
     calmed: HashMap<(u32, Config, u8), Result<Option<Wanted>, String>>,
+    /// As they are right after a restart.
+    restarted: HashSet<Node>,
 }
 
 impl Model {
@@ -100,6 +102,7 @@ impl Model {
             numbers: HashMap::new(),
             steps: HashMap::new(),
             calmed: HashMap::new(),
+            restarted: HashSet::new(),
         }
     }
 
@@ -247,13 +250,16 @@ impl Model {
 
     /// What writes goes on under the same key id after a restart, if one root key or the cache opens its record and none
     /// says no; as its row of the table says.
-    fn goes_on_after_a_restart(&self, node: &Node) -> Result<(), String> {
+    fn goes_on_after_a_restart(&mut self, node: &Node) -> Result<(), String> {
         // With another fault in it, this would be found first, whatever that is.
         if !matches!(self.setup.mutation, Mutation::None | Mutation::NeverResumes) {
             return Ok(());
         }
         let Some(kek) = node.can_resume() else { return Ok(()) };
         let restarted = node.after(Step::Restart, &self.setup)?;
+        if !self.restarted.insert(restarted.clone()) {
+            return Ok(());
+        }
         let all = || ILLS.into_iter().chain([Health::Up]);
         for (a, b) in all().flat_map(|a| all().map(move |b| (a, b))) {
             let (service, keys) = (Service { a, b, born: kek.born }, kek.policy.keys);
