@@ -2,16 +2,20 @@
 
 use std::{fs, future::Future, path::Path, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casemate_keys::{Algorithm, Digest, Root};
 use casemate_keyservice::{
     Class, Failure, RootKey,
     http::Tls,
     transit::{Auth, Selection, TransitConfig, TransitKey},
 };
-use casemate_lab::{Lab, OpenBao};
+use casemate_lab::{Authority, FaultProxy, Lab, OpenBao, openbao::JwtIssuer};
 use serde_json::{Value, json};
 
 mod keys;
+mod login;
+mod outages;
+mod vector;
 
 const CORE: Digest = [7; 32];
 const PAYLOAD: [u8; 64] = [0x5a; 64];
@@ -100,4 +104,11 @@ fn version(root: &Root) -> (u32, u64) {
     assert_eq!(root.algorithm, Algorithm::TRANSIT);
     let fields: Vec<&str> = root.lineage.fields().collect();
     (fields[3].parse().unwrap(), fields[4].parse().unwrap())
+}
+
+/// Waits until it is so: looks often, and gives up with the test.
+async fn eventually<F: Future<Output = bool>>(so: impl Fn() -> F) {
+    while !so().await {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
