@@ -40,6 +40,16 @@ impl Address {
         self.0.scheme() == "https"
     }
 
+    /// The port that is connected to.
+    pub fn port(&self) -> u16 {
+        self.0.port_or_known_default().unwrap_or(443)
+    }
+
+    /// Whether its host is a name, which has to be looked up.
+    pub fn is_named(&self) -> bool {
+        self.0.domain().is_some()
+    }
+
     /// Whether `location`, which a server redirects to, is this address.
     pub(crate) fn covers(&self, location: &str) -> bool {
         Url::parse(location).is_ok_and(|url| url.origin() == self.0.origin())

@@ -13,7 +13,8 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::audit::key::CheckpointKey;
-use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig};
+use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, VersionSelection};
+use crate::key_services::{KeyServices, NotHere};
 use crate::provider::{Protection, Store, peek_sealed_cache};
 use crate::socket::TooFewDescriptors;
 
@@ -35,7 +36,7 @@ pub struct Finding {
 }
 
 /// Looks at folders, key files and key ids of a configuration. Changes nothing.
-pub async fn check(config: &Config) -> Vec<Finding> {
+pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(admin) = &config.admin {
         let (good, detail) = match endpoint(&admin.endpoint) {
@@ -66,16 +67,18 @@ pub async fn check(config: &Config) -> Vec<Finding> {
         add("stateDirectory", state_directory(&config.state_directory));
 
         let mut roots = Vec::new();
-        for (key, observed) in provider.root_keys.iter().zip(provider.write_keys()) {
-            let observed = ask(&*observed).await;
+        let state = &*config.state_directory;
+        for key in &provider.root_keys {
+            let observed = ask(key.place().key(key.version.0, services, state)).await;
             add(
                 &format!("rootKeys {}", key.name),
                 observed.as_ref().map(|root| format!("writes as {}", root.lineage)).map_err(String::clone),
             );
             roots.extend(observed);
         }
-        for (key, observed) in provider.read_keys.iter().zip(provider.read_only_keys()) {
-            add(&format!("readKeys {}", key.name), ask(&*observed).await.map(|_| "can be read".to_owned()));
+        for key in &provider.read_keys {
+            let observed = ask(key.place().key(VersionSelection::Latest, services, state)).await;
+            add(&format!("readKeys {}", key.name), observed.map(|_| "can be read".to_owned()));
         }
         if let Some(protection) = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection) {
             add("sealedCache", sealed_cache(config, provider, &protection));
@@ -194,7 +197,8 @@ fn audit_log(audit: &AuditConfig) -> Result<String, String> {
     writable(audit.path.parent().unwrap_or(Path::new("/")), "make it, or correct its permissions")
 }
 
-async fn ask(key: &dyn RootKey) -> Result<casemate_keys::Root, String> {
+async fn ask(key: Result<Box<dyn RootKey>, NotHere>) -> Result<casemate_keys::Root, String> {
+    let key = key.map_err(|error| error.to_string())?;
     match tokio::time::timeout(DEADLINE, key.observe()).await {
         Ok(Ok(root)) => Ok(root),
         Ok(Err(failure)) => Err(failure.to_string()),

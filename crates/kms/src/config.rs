@@ -1,16 +1,18 @@
 //! The configuration: one YAML file, parsed once into final types.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{AcceptedCluster, ClusterId, ReadPolicy};
 use casemate_keyservice::RootKey;
+use casemate_keyservice::pkcs11::HostConfig;
 use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
 use schemars::{JsonSchema, Schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use crate::key_services::{KeyServices, NotHere};
 use crate::socket::{Admission, AllowedPeers, FileAccess};
 
 mod audit;
@@ -28,7 +30,11 @@ pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use error::ConfigError;
 pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
-pub use root_keys::{FileConfig, Place, ReadKeyConfig, RemovedKeyConfig, VersionSelection, WriteKeyConfig};
+pub use root_keys::{
+    AuthConfig, FileConfig, Pkcs11Config, Place, ReadKeyConfig, RemovedFileConfig, RemovedKeyConfig,
+    RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TransitConfig, VersionSelection,
+    WriteKeyConfig, WritesConfig,
+};
 pub use sealed_cache::SealedCacheConfig;
 pub use source::Source;
 pub use values::{AbsolutePath, ApiVersion, Endpoint, Id, Kind, MaxConnections, Mode, Name, Until};
@@ -220,6 +226,17 @@ impl Config {
         Ok(config)
     }
 
+    /// The modules that are to be loaded, each in a process of its own.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = HostConfig> {
+        let places = self.providers.iter().flat_map(ProviderConfig::places);
+        places.filter_map(|place| place.host(&self.state_directory))
+    }
+
+    /// Where it is remembered which PINs of tokens were refused, if there are tokens.
+    pub fn guard_folder(&self) -> Option<PathBuf> {
+        self.hosts().next().map(|_| root_keys::guard_folder(&self.state_directory))
+    }
+
     /// The JSON Schema of the file, for editors and CI.
     pub fn schema() -> Schema {
         schemars::schema_for!(Self)
@@ -228,13 +245,29 @@ impl Config {
 
 impl ProviderConfig {
     /// The root keys that write, in the file's order.
-    pub fn write_keys(&self) -> Vec<Box<dyn RootKey>> {
-        self.root_keys.iter().map(WriteKeyConfig::key).collect()
+    ///
+    /// # Errors
+    /// [`NotHere`], for the first that can't be asked from here.
+    pub fn write_keys(&self, services: &KeyServices, state: &Path) -> Result<Vec<Box<dyn RootKey>>, NotHere> {
+        self.root_keys.iter().map(|key| key.place().key(key.version.0, services, state)).collect()
     }
 
     /// The root keys that only read, in the file's order.
-    pub fn read_only_keys(&self) -> Vec<Box<dyn RootKey>> {
-        self.read_keys.iter().map(ReadKeyConfig::key).collect()
+    ///
+    /// # Errors
+    /// As [`ProviderConfig::write_keys`].
+    pub fn read_only_keys(
+        &self,
+        services: &KeyServices,
+        state: &Path,
+    ) -> Result<Vec<Box<dyn RootKey>>, NotHere> {
+        self.read_keys.iter().map(|key| key.place().key(VersionSelection::Latest, services, state)).collect()
+    }
+
+    /// Where its root keys are: those that write, then those that only read.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place<'_>> {
+        let write = self.root_keys.iter().map(WriteKeyConfig::place);
+        write.chain(self.read_keys.iter().map(ReadKeyConfig::place))
     }
 
     /// What it does while a root key that writes is out.
@@ -341,7 +374,7 @@ fn default_state_directory() -> Parsed<AbsolutePath> {
     Parsed::unwritten(AbsolutePath("/var/lib/casemate-kms".into()))
 }
 
-fn at_least_one<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(crate) fn at_least_one<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

@@ -27,6 +27,10 @@ pub(crate) fn apply(config: &Config, file: &ConfigFile) -> Result<Option<Enforce
 pub(crate) fn make_state_directory(config: &Config) {
     // If it can't be made, whoever opens it next says so.
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(&**config.state_directory);
+    // Hosts of modules are confined, too, and remember refused PINs there.
+    if let Some(folder) = config.guard_folder() {
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    }
 }
 
 /// What `casemate-kms check` says about it.

@@ -27,6 +27,7 @@ pub mod cli;
 pub mod config;
 pub mod grpc;
 pub mod hosted;
+pub mod key_services;
 pub mod pkcs11;
 pub mod provider;
 pub mod rejected;

@@ -15,6 +15,7 @@ use casemate_keys::secret_memory::{self, Kind};
 use casemate_kms::check::{Finding, check};
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
 use casemate_kms::config::{API_VERSION, Config, Source};
+use casemate_kms::key_services::KeyServices;
 use casemate_kms::pkcs11;
 use casemate_kms::reload::{ReloadError, dry_run};
 use casemate_kms::serve::{Start, serve};
@@ -30,6 +31,9 @@ use zeroizing_alloc::ZeroAlloc;
 #[global_allocator]
 static WIPED: ZeroAlloc<System> = ZeroAlloc(System);
 
+/// This program, whatever stands in its place by now.
+const THIS: &str = "/proc/self/exe";
+
 /// How long a stop waits for files that are being written.
 const LAST_WRITES: Duration = Duration::from_secs(1);
 
@@ -39,20 +43,36 @@ fn main() -> ExitCode {
             log::start(log.into());
             // Before there are threads.
             let passed = PassedSockets::from_environment();
-            with_config(&config, |parsed, source| match confine(&parsed, &config) {
-                Ok((workers, enforced)) => {
-                    run(parsed, source, Start { accept_reuse, passed, enforced }, workers)
-                }
-                Err(error) => {
-                    tracing::error!("{error}; --no-confinement starts without");
-                    ExitCode::FAILURE
+            with_config(&config, |parsed, source| {
+                // What starts processes of its own does so before it may start none.
+                confined::make_state_directory(&parsed);
+                let services = match KeyServices::start(&parsed, Path::new(THIS)) {
+                    Ok(services) => services,
+                    Err(error) => {
+                        tracing::error!("what holds PKCS#11 modules can't be started: {error}");
+                        return ExitCode::FAILURE;
+                    }
+                };
+                match confine(&parsed, &config) {
+                    Ok((workers, enforced)) => {
+                        run(parsed, source, Start { accept_reuse, passed, services, enforced }, workers)
+                    }
+                    Err(error) => {
+                        tracing::error!("{error}; --no-confinement starts without");
+                        ExitCode::FAILURE
+                    }
                 }
             })
         }
         Command::Check { config, replaces, output } => with_config(&config, |parsed, source| {
             // Before it is confined: the other file may be anywhere.
             let takeover = replaces.map(|held| takeover(&held, &source)).unwrap_or_default();
-            report(&parsed, takeover, confined::apply(&parsed, &config), output)
+            match KeyServices::start(&parsed, Path::new(THIS)) {
+                Ok(services) => {
+                    report(&parsed, &services, takeover, confined::apply(&parsed, &config), output)
+                }
+                Err(error) => ended(Err(error.into())),
+            }
         }),
         Command::Probe { config, output, attempt: None } => {
             with_config(&config, |parsed, _| confined::probe(&parsed, &config, output))
@@ -107,7 +127,6 @@ fn with_config(file: &ConfigFile, then: impl FnOnce(Config, Source) -> ExitCode)
 /// While there is one thread. Gives how many processors there are, too: a confined process can't read all about it.
 fn confine(config: &Config, file: &ConfigFile) -> Result<(usize, Option<Enforced>), ConfineError> {
     let workers = available_workers();
-    confined::make_state_directory(config);
     let enforced = confined::apply(config, file)?;
     match &enforced {
         Some(enforced) => enforced.log(),
@@ -182,13 +201,14 @@ fn takeover(held: &Path, source: &Source) -> Vec<Finding> {
 
 fn report(
     config: &Config,
+    services: &KeyServices,
     takeover: Vec<Finding>,
     confined: Result<Option<Enforced>, ConfineError>,
     output: Output,
 ) -> ExitCode {
     let looked = confined.map_err(anyhow::Error::from).and_then(|enforced| {
         let mut findings = confined::findings(enforced.as_ref(), config);
-        findings.extend(runtime(1, || async { anyhow::Ok(check(config).await) })?);
+        findings.extend(runtime(1, || async { anyhow::Ok(check(config, services).await) })?);
         findings.extend(takeover);
         Ok(findings)
     });
@@ -215,7 +235,7 @@ fn version(output: Output) {
     let version = Version::of("casemate-kms", env!("CARGO_PKG_VERSION"), option_env!("CASEMATE_COMMIT"));
     match output {
         Output::Json => {
-            let (configuration, key_services) = (API_VERSION, ["file"]);
+            let (configuration, key_services) = (API_VERSION, KEY_SERVICES);
             let said = Plugin { version, configuration, kms: "v2", record_format: 1, key_services };
             println!("{}", serde_json::json!(said));
         }
@@ -226,10 +246,13 @@ fn version(output: Output) {
             println!("configuration  {API_VERSION}");
             println!("kms            v2");
             println!("record format  1");
-            println!("key services   file");
+            println!("key services   {}", KEY_SERVICES.join(", "));
         }
     }
 }
+
+/// Those that are built in.
+const KEY_SERVICES: [&str; 3] = ["file", "transit", "pkcs11"];
 
 /// What there is to know of this program beyond its build.
 #[derive(serde::Serialize)]
@@ -239,7 +262,7 @@ struct Plugin {
     configuration: &'static str,
     kms: &'static str,
     record_format: u8,
-    key_services: [&'static str; 1],
+    key_services: [&'static str; 3],
 }
 
 fn available_workers() -> usize {

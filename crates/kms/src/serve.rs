@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use self::house::House;
 use crate::audit::AuditError;
 use crate::config::{Config, Source};
+use crate::key_services::{KeyServices, NotHere};
 use crate::provider::StoreError;
 use crate::reload::watch;
 use crate::socket::{PassedSockets, SocketError, TooFewDescriptors};
@@ -35,6 +36,9 @@ pub enum PartError {
     /// The limit of open files.
     #[error(transparent)]
     Descriptors(#[from] TooFewDescriptors),
+    /// A root key.
+    #[error(transparent)]
+    RootKey(#[from] NotHere),
     /// A socket.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -85,6 +89,8 @@ pub struct Start {
     pub accept_reuse: Option<KeyId>,
     /// Sockets that a service manager has bound: used where their name or endpoint is that of a provider.
     pub passed: PassedSockets,
+    /// What was started for root keys.
+    pub services: KeyServices,
     /// What the process is confined to, if it is.
     pub enforced: Option<Enforced>,
 }
@@ -104,9 +110,10 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let mut readings = watch(PathBuf::from(source.path()), asked);
-    let Start { accept_reuse, passed, enforced } = start;
+    let Start { accept_reuse, passed, services, enforced } = start;
     let confined_to = enforced.as_ref().map(Enforced::folders);
-    let mut house = House::open(source, config, accept_reuse, passed, confined_to, stop.clone()).await?;
+    let mut house =
+        House::open(source, config, accept_reuse, passed, services, confined_to, stop.clone()).await?;
     let mut cut_off = pin!(reach::watch(enforced, house.named.clone()));
     let mut outcome = Ok(());
     loop {

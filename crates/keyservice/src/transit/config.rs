@@ -143,7 +143,8 @@ impl Auth {
         }
     }
 
-    pub(super) fn files(&self) -> Vec<&Path> {
+    /// Every file that is read to log in.
+    pub fn files(&self) -> Vec<&Path> {
         match self {
             Self::TokenFile { path } => vec![path],
             Self::AppRole { role_id: RoleId::File(role_id), secret_id_file, .. } => {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_daemon::confine::Folders;
 
-use super::{Config, Place, ReadKeyConfig, SealedCacheConfig, WriteKeyConfig};
+use super::{Config, Place, ProviderConfig, SealedCacheConfig};
 
 impl Config {
     /// The folders of all that it names, and of itself in `file`.
@@ -16,6 +16,8 @@ impl Config {
             // Rotated files and what is set aside stand beside the log.
             folders = folders.state(audit.path.parent().unwrap_or(&audit.path));
         }
+        let places = self.providers.iter().flat_map(ProviderConfig::places);
+        let folders = places.fold(folders, |folders, place| place.needs(folders));
         self.sockets().fold(folders, Folders::socket)
     }
 
@@ -32,9 +34,7 @@ impl Config {
             self.audit.iter().filter_map(|audit| Some(audit.checkpoint_key.as_ref()?.path.to_path_buf())),
         );
         for provider in &self.providers {
-            let (write, read) = (provider.root_keys.iter(), provider.read_keys.iter());
-            let places = write.map(WriteKeyConfig::place).chain(read.map(ReadKeyConfig::place));
-            files.extend(places.flat_map(Place::files));
+            files.extend(provider.places().flat_map(Place::files));
             let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
             files.extend(protection.map(|protection| protection.path().to_owned()));
         }

@@ -4,16 +4,24 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use casemate_daemon::confine::Folders;
 use casemate_keys::{LineagePrefix, ReadRule};
 use casemate_keyservice::RootKey;
+use casemate_keyservice::pkcs11::HostConfig;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
 use super::{ConfigError, Name, Parsed};
+use crate::key_services::{KeyServices, NotHere};
 
 mod file;
+mod pkcs11;
+mod transit;
 
 pub use file::{FileConfig, RemovedFileConfig};
+pub(super) use pkcs11::guard_folder;
+pub use pkcs11::{Pkcs11Config, RemovedPkcs11Config, TokenConfig, WritesConfig};
+pub use transit::{AuthConfig, RemovedTransitConfig, TlsConfig, TransitConfig};
 
 /// A root key to write with. All its versions are read. It is in exactly one key service.
 #[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -31,6 +39,14 @@ pub struct WriteKeyConfig {
     #[serde(default)]
     #[schemars(with = "FileConfig")]
     pub file: Option<FileConfig>,
+    /// The key is in the Transit engine of OpenBao or Vault.
+    #[serde(default)]
+    #[schemars(with = "TransitConfig")]
+    pub transit: Option<TransitConfig>,
+    /// The keys are in an HSM, or another token that has a PKCS#11 module.
+    #[serde(default)]
+    #[schemars(with = "Pkcs11Config")]
+    pub pkcs11: Option<Pkcs11Config>,
 }
 
 /// A root key to read with. It is in exactly one key service.
@@ -45,6 +61,14 @@ pub struct ReadKeyConfig {
     #[serde(default)]
     #[schemars(with = "FileConfig")]
     pub file: Option<FileConfig>,
+    /// The key is in the Transit engine of OpenBao or Vault.
+    #[serde(default)]
+    #[schemars(with = "TransitConfig")]
+    pub transit: Option<TransitConfig>,
+    /// The keys are in an HSM, or another token that has a PKCS#11 module.
+    #[serde(default)]
+    #[schemars(with = "Pkcs11Config")]
+    pub pkcs11: Option<Pkcs11Config>,
 }
 
 /// A root key that is not read with any more. It was in exactly one key service.
@@ -55,6 +79,14 @@ pub struct RemovedKeyConfig {
     #[serde(default)]
     #[schemars(with = "RemovedFileConfig")]
     pub file: Option<RemovedFileConfig>,
+    /// The key was in the Transit engine of OpenBao or Vault.
+    #[serde(default)]
+    #[schemars(with = "RemovedTransitConfig")]
+    pub transit: Option<RemovedTransitConfig>,
+    /// The keys were in a token.
+    #[serde(default)]
+    #[schemars(with = "RemovedPkcs11Config")]
+    pub pkcs11: Option<RemovedPkcs11Config>,
 }
 
 /// Which version of a root key writes.
@@ -74,6 +106,10 @@ pub enum VersionSelection {
 pub enum Place<'a> {
     /// In a file.
     File(&'a FileConfig),
+    /// In a token.
+    Pkcs11(&'a Pkcs11Config),
+    /// In Transit.
+    Transit(&'a TransitConfig),
 }
 
 /// What names a root key in all its versions, and where that stands.
@@ -86,67 +122,74 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// The fields that name one.
-    pub(crate) const FIELDS: [&'static str; 1] = ["id"];
+    pub(crate) const FIELDS: [&'static str; 3] = ["id", "key", "keys"];
 }
 
 impl WriteKeyConfig {
     /// Where it is.
     pub fn place(&self) -> Place<'_> {
-        place(self.file.as_ref()).expect("a parsed configuration names one place")
+        self.places().into_iter().next().expect("a parsed configuration names one place")
     }
 
-    /// The root key, as it writes.
-    pub(super) fn key(&self) -> Box<dyn RootKey> {
-        self.place().key(self.version.0)
+    fn places(&self) -> Vec<Place<'_>> {
+        places(self.file.as_ref(), self.transit.as_ref(), self.pkcs11.as_ref())
     }
 }
 
 impl ReadKeyConfig {
     /// Where it is.
     pub fn place(&self) -> Place<'_> {
-        place(self.file.as_ref()).expect("a parsed configuration names one place")
+        self.places().into_iter().next().expect("a parsed configuration names one place")
     }
 
-    /// The root key, which never writes: which version would is of no interest.
-    pub(super) fn key(&self) -> Box<dyn RootKey> {
-        let place = self.place();
-        place.key(place.any_version())
+    fn places(&self) -> Vec<Place<'_>> {
+        places(self.file.as_ref(), self.transit.as_ref(), self.pkcs11.as_ref())
     }
 }
 
 impl RemovedKeyConfig {
     /// The root keys that it says are gone.
     pub(crate) fn identities(&self) -> Vec<Identity> {
-        self.file.iter().map(RemovedFileConfig::identity).collect()
+        let (file, transit) = (&self.file, &self.transit);
+        let one = file.iter().map(RemovedFileConfig::identity);
+        let one = one.chain(transit.iter().map(RemovedTransitConfig::identity));
+        one.chain(self.pkcs11.iter().flat_map(RemovedPkcs11Config::identities)).collect()
     }
 }
 
-/// The one place that is named, if it is one.
-fn place(file: Option<&FileConfig>) -> Option<Place<'_>> {
-    let named: Vec<_> = [file.map(Place::File)].into_iter().flatten().collect();
-    match named[..] {
-        [place] => Some(place),
-        _ => None,
-    }
+fn places<'a>(
+    file: Option<&'a FileConfig>,
+    transit: Option<&'a TransitConfig>,
+    pkcs11: Option<&'a Pkcs11Config>,
+) -> Vec<Place<'a>> {
+    let named = [file.map(Place::File), transit.map(Place::Transit), pkcs11.map(Place::Pkcs11)];
+    named.into_iter().flatten().collect()
 }
 
 impl<'a> Place<'a> {
-    fn key(self, version: VersionSelection) -> Box<dyn RootKey> {
-        match self {
+    /// The root key. Which `version` writes is of no interest for one that never does.
+    ///
+    /// # Errors
+    /// [`NotHere`].
+    pub(crate) fn key(
+        self,
+        version: VersionSelection,
+        services: &KeyServices,
+        state_directory: &Path,
+    ) -> Result<Box<dyn RootKey>, NotHere> {
+        Ok(match self {
             Self::File(file) => file.key(version),
-        }
-    }
-
-    fn any_version(self) -> VersionSelection {
-        match self {
-            Self::File(_) => VersionSelection::Latest,
-        }
+            Self::Transit(transit) => Box::new(transit.key(version)?),
+            Self::Pkcs11(token) => Box::new(services.pkcs11(token.config(state_directory))?),
+        })
     }
 
     /// What may be read of it.
     pub(super) fn rules(self, min_version: Option<u64>) -> Vec<ReadRule> {
         let algorithms = match self {
             Self::File(_) => [FileConfig::ALGORITHM].into(),
+            Self::Transit(_) => [TransitConfig::ALGORITHM].into(),
+            Self::Pkcs11(token) => [token.algorithm()].into(),
         };
         let rule =
             |Identity { key, .. }| ReadRule { key, algorithms: BTreeSet::clone(&algorithms), min_version };
@@ -157,6 +200,8 @@ impl<'a> Place<'a> {
     pub(crate) fn identities(self) -> Vec<Identity> {
         match self {
             Self::File(file) => vec![file.identity()],
+            Self::Transit(transit) => vec![transit.identity()],
+            Self::Pkcs11(token) => token.identities(),
         }
     }
 
@@ -164,20 +209,60 @@ impl<'a> Place<'a> {
     pub(super) fn files(self) -> Vec<PathBuf> {
         match self {
             Self::File(file) => vec![file.path.to_path_buf()],
+            Self::Transit(transit) => transit.files(),
+            Self::Pkcs11(token) => token.files(),
         }
     }
 
-    fn check(self, version: Option<&Parsed<VersionSelection>>) -> Result<(), Unfit> {
-        match (self, version) {
-            (Self::File(_), Some(version)) if version.0 == VersionSelection::Label => Err(Unfit {
-                line: version.line(),
-                field: "version",
-                message: "a key file has no labels; use `latest` (the version that `casemate key activate` activated) or \
-                          a number"
-                    .into(),
-            }),
-            _ => Ok(()),
+    /// With what is needed beside files.
+    pub(super) fn needs(self, folders: Folders) -> Folders {
+        match self {
+            Self::Transit(transit) => transit.needs(folders),
+            Self::File(_) | Self::Pkcs11(_) => folders,
         }
+    }
+
+    /// The module that is to be loaded, and what it may touch.
+    pub(crate) fn host(self, state_directory: &Path) -> Option<HostConfig> {
+        match self {
+            Self::Pkcs11(token) => Some(token.host(state_directory)),
+            Self::File(_) | Self::Transit(_) => None,
+        }
+    }
+
+    /// `version`, if it is one that writes.
+    fn check(
+        self,
+        version: Option<&Parsed<VersionSelection>>,
+        min_version: Option<u64>,
+    ) -> Result<(), Unfit> {
+        let (line, selection) =
+            version.map_or((0, VersionSelection::Latest), |version| (version.line(), version.0));
+        let unfit = |line, field, message: String| Unfit { line, field, message };
+        let no_labels = |instead: &str| unfit(line, "version", format!("has no labels; use {instead}"));
+        let checked = match self {
+            Self::File(_) if selection == VersionSelection::Label => {
+                return Err(no_labels(
+                    "`latest` (the version that `casemate key activate` activated) or a number",
+                ));
+            }
+            Self::Transit(_) if selection == VersionSelection::Label => {
+                return Err(no_labels("`latest` (the version that the service rotated to) or a number"));
+            }
+            Self::Pkcs11(_) if line != 0 => {
+                let instead = ": keys in a token have no versions; leave `version` out, and say under `writes` which key writes";
+                return Err(unfit(line, "version", instead.into()));
+            }
+            Self::Pkcs11(token) if min_version.is_some() => {
+                let instead =
+                    ": keys in a token have no versions; take out of `keys` what is not to be read any more";
+                return Err(unfit(token.keys[0].line(), "minReadVersion", instead.into()));
+            }
+            Self::File(_) => Ok(()),
+            Self::Transit(transit) => transit.check(selection),
+            Self::Pkcs11(token) => token.check(version.is_some()),
+        };
+        checked.map_err(|(line, field, message)| unfit(line, field, message))
     }
 }
 
@@ -194,19 +279,20 @@ pub(super) fn check<'a>(
     write: impl Iterator<Item = &'a WriteKeyConfig>,
     read: impl Iterator<Item = &'a ReadKeyConfig>,
 ) -> Result<(), ConfigError> {
-    let write = write.map(|key| (&key.name, Some(&key.version), place(key.file.as_ref())));
-    let read = read.map(|key| (&key.name, None, place(key.file.as_ref())));
-    for (name, version, place) in write.chain(read) {
-        let checked = match place {
-            Some(place) => place.check(version),
-            None => Err(Unfit {
+    let write = write.map(|key| (&key.name, Some(&key.version), key.min_read_version, key.places()));
+    let read = read.map(|key| (&key.name, None, key.min_read_version, key.places()));
+    for (name, version, min_version, places) in write.chain(read) {
+        let checked = match places[..] {
+            [place] => place.check(version, min_version),
+            _ => Err(Unfit {
                 line: name.line(),
                 field: "name",
-                message: "is in no key service, or in several; a root key has exactly one of `file`".into(),
+                message: "is in no key service, or in several; a root key has exactly one of `file`, `transit` and `pkcs11`"
+                    .into(),
             }),
         };
         checked.map_err(|Unfit { line, field, message }| {
-            let message = format!("root key {name}: {message}");
+            let message = format!("root key {name} {message}");
             ConfigError::Unfit { path: path.to_owned(), line, field, message }
         })?;
     }

@@ -311,6 +311,12 @@ impl std::ops::Deref for AbsolutePath {
     }
 }
 
+impl<'de> Deserialize<'de> for AbsolutePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
 impl FromStr for AbsolutePath {
     type Err = String;
 

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use casemate_daemon::confine::Folders;
 use casemate_daemon::notify;
 use casemate_keys::{Epoch, KeyId};
+use casemate_keyservice::RootKey;
 use casemate_keyservice::guarded::Guarded;
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
@@ -25,6 +26,7 @@ use crate::audit::Audit;
 use crate::config::{Config, Endpoint, ProviderConfig, SealedCacheConfig, Source};
 use crate::grpc::Service;
 use crate::hosted::Hosted;
+use crate::key_services::{KeyServices, NotHere};
 use crate::provider::{Observer, Provider, Settings, Store, Succession, succession};
 use crate::rejected::Rejections;
 use crate::reload::Configured;
@@ -44,6 +46,7 @@ pub(super) struct House {
     pub(super) source: Source,
     pub(super) config: Config,
     pub(super) configured: Configured,
+    pub(super) services: KeyServices,
     pub(super) confined_to: Option<Folders>,
     pub(super) named: Arc<ArcSwap<Named>>,
     pub(super) rooms: Vec<Room>,
@@ -87,6 +90,7 @@ impl House {
         config: Config,
         accept_reuse: Option<KeyId>,
         mut passed: PassedSockets,
+        services: KeyServices,
         confined_to: Option<Folders>,
         stop: CancellationToken,
     ) -> Result<Self, ServeError> {
@@ -99,7 +103,7 @@ impl House {
         let mut failed = Vec::new();
         for provider in &config.providers {
             let before = passed.len();
-            match Foundation::lay(&config, provider, &mut passed, accept_reuse.clone()).await {
+            match Foundation::lay(&config, provider, &services, &mut passed, accept_reuse.clone()).await {
                 Ok(foundation) => foundations.push(foundation),
                 // Another process serves it, or a service manager's socket is lost: both are for a new start.
                 Err(error) if error.is_in_use() || passed.len() < before => return Err(error.into()),
@@ -120,6 +124,7 @@ impl House {
             configured: Configured::at_start(&source, unix_seconds()),
             source,
             config,
+            services,
             confined_to,
             named,
             rooms: Vec::new(),
@@ -163,7 +168,7 @@ impl House {
             if !self.configured.not_started.contains_key(&name) {
                 continue;
             }
-            match Foundation::lay(&self.config, provider, &mut none, None).await {
+            match Foundation::lay(&self.config, provider, &self.services, &mut none, None).await {
                 Ok(foundation) => {
                     let room = self.open_room(foundation, || {});
                     self.rooms.insert(at.min(self.rooms.len()), room);
@@ -337,14 +342,15 @@ impl Foundation {
     pub(super) async fn lay(
         config: &Config,
         provider: &ProviderConfig,
+        services: &KeyServices,
         passed: &mut PassedSockets,
         accept_reuse: Option<KeyId>,
     ) -> Result<Self, PartError> {
         let socket = listen(passed, provider.name.as_str(), &provider.endpoint, provider.admission()).await?;
         let store = Store::open(&config.state_directory, provider.name.as_str())?;
+        let settings = settings(config, provider, services)?;
         let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
-        let mut provider =
-            Provider::new(settings(config, provider), store).recoverable_by(provider.recipients());
+        let mut provider = Provider::new(settings, store).recoverable_by(provider.recipients());
         if let Some(protection) = protection {
             provider = provider.keeping_sealed(protection).await;
         }
@@ -401,13 +407,19 @@ fn connections(config: &Config) -> u64 {
 }
 
 /// What a provider is configured to be.
-pub(super) fn settings(config: &Config, provider: &ProviderConfig) -> Settings {
+pub(super) fn settings(
+    config: &Config,
+    provider: &ProviderConfig,
+    services: &KeyServices,
+) -> Result<Settings, NotHere> {
     let cluster = config.cluster_id.0.clone();
-    Settings {
+    let state = &*config.state_directory;
+    let guarded = |keys: Vec<Box<dyn RootKey>>| keys.into_iter().map(Guarded::around).collect();
+    Ok(Settings {
         name: provider.name.as_str().to_owned(),
         epoch: Epoch(provider.epoch),
-        write_keys: provider.write_keys().into_iter().map(Guarded::around).collect(),
-        read_only_keys: provider.read_only_keys().into_iter().map(Guarded::around).collect(),
+        write_keys: guarded(provider.write_keys(services, state)?),
+        read_only_keys: guarded(provider.read_only_keys(services, state)?),
         key_names: provider.key_names(),
         read_policy: provider.read_policy(&cluster),
         outage: provider.outage(),
@@ -416,7 +428,7 @@ pub(super) fn settings(config: &Config, provider: &ProviderConfig) -> Settings {
             .expect("a short program/version"),
         clock: Arc::new(unix_seconds),
         cluster,
-    }
+    })
 }
 
 fn unexpected(task: String, ended: &JoinError) -> ServeError {

@@ -168,7 +168,9 @@ impl House {
         for provider in &config.providers {
             let name = provider.name.to_string();
             let Some(room) = self.room(&name) else {
-                match Foundation::lay(config, provider, &mut PassedSockets::default(), None).await {
+                match Foundation::lay(config, provider, &self.services, &mut PassedSockets::default(), None)
+                    .await
+                {
                     Ok(foundation) => rooms.push(Change::New(Box::new(foundation))),
                     // What could not be started before holds up no other.
                     Err(_) if self.configured.not_started.contains_key(&name) => {}
@@ -215,7 +217,7 @@ impl House {
         config: &Config,
         provider: &ProviderConfig,
     ) -> Result<Ready, ReloadError> {
-        let settings = settings(config, provider);
+        let settings = settings(config, provider, &self.services).map_err(PartError::from)?;
         let seen = seen(room, &settings.read_policy);
         room.succession
             .prepare(settings, provider.recipients())

@@ -1,0 +1,227 @@
+//! A root key in a token that is reached by a PKCS#11 module.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use casemate_keys::LineagePrefix;
+use casemate_keys::names::sha256;
+use casemate_keyservice::pkcs11::{self, CkaId, HostConfig, TokenSelector, Wrapping, Writes};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
+
+use super::Identity;
+use crate::config::{AbsolutePath, Parsed};
+
+/// Keys in a token, by its PKCS#11 module. The module runs in a process of its own.
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Pkcs11Config {
+    /// The module: a shared library.
+    pub module: Parsed<AbsolutePath>,
+    /// Which token: exactly one must fit.
+    pub token: TokenConfig,
+    /// The file with the user PIN, and nothing else.
+    pub pin_file: Parsed<AbsolutePath>,
+    /// How the keys wrap: `aes-gcm` or `aes-kwp`.
+    #[serde(default)]
+    pub mechanism: Parsed<Mechanism>,
+    /// All versions of this root key, by CKA_ID in lower-case hex, 16 to 64 bytes each. PKCS#11 knows no versions: they
+    /// are keys of their own, and the list gets one more at each rotation. What is not listed is not read.
+    #[serde(deserialize_with = "crate::config::at_least_one")]
+    #[schemars(length(min = 1))]
+    pub keys: Vec<Parsed<KeyId>>,
+    /// Which of them writes; the only one, if left out.
+    #[serde(default)]
+    #[schemars(with = "WritesConfig")]
+    pub writes: Option<WritesConfig>,
+    /// Folders and devices that the module reads and writes, such as the token folder of SoftHSM.
+    #[serde(default)]
+    pub folders: Vec<AbsolutePath>,
+    /// Whether the module speaks to its device over a network.
+    #[serde(default)]
+    pub network: bool,
+    /// What the module reads from its environment, such as `SOFTHSM2_CONF`; there is nothing else in it.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Which token.
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum TokenConfig {
+    /// By label: a clone of an HSM has the same.
+    Label(String),
+    /// By serial number.
+    Serial(String),
+}
+
+/// Which key writes.
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum WritesConfig {
+    /// The one with this CKA_LABEL: who sets the label decides, for all nodes at once.
+    Label(String),
+    /// The one with this CKA_ID.
+    #[schemars(with = "KeyId")]
+    Id(Parsed<KeyId>),
+}
+
+/// Keys in a token that are not read any more.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RemovedPkcs11Config {
+    /// By CKA_ID.
+    #[serde(deserialize_with = "crate::config::at_least_one")]
+    #[schemars(length(min = 1))]
+    pub keys: Vec<Parsed<KeyId>>,
+}
+
+/// How keys in a token wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mechanism(pub Wrapping);
+
+/// A CKA_ID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyId(CkaId);
+
+impl Pkcs11Config {
+    /// What the keeper of its module is to be told, and the key behind it.
+    pub(super) fn config(&self, state_directory: &Path) -> pkcs11::Pkcs11Config {
+        let writes = match &self.writes {
+            Some(WritesConfig::Label(label)) => Writes::Label(label.clone()),
+            Some(WritesConfig::Id(id)) => Writes::Pinned(id.0.0.clone()),
+            // There is one: that several need `writes` is checked.
+            None => Writes::Pinned(self.keys[0].0.0.clone()),
+        };
+        pkcs11::Pkcs11Config {
+            host: self.host(state_directory),
+            wrapping: self.mechanism.0.0,
+            keys: self.keys.iter().map(|key| key.0.0.clone()).collect(),
+            writes,
+        }
+    }
+
+    /// The process that holds its module.
+    pub(crate) fn host(&self, state_directory: &Path) -> HostConfig {
+        let token = match &self.token {
+            TokenConfig::Label(label) => TokenSelector::Label(label.clone()),
+            TokenConfig::Serial(serial) => TokenSelector::Serial(serial.clone()),
+        };
+        let named = format!("{}\n{token}", self.module.display());
+        let guard = format!("{}.pin", hex::encode(&sha256(named.as_bytes())[..8]));
+        HostConfig {
+            module: self.module.to_path_buf(),
+            token,
+            pin_file: self.pin_file.to_path_buf(),
+            guard_file: guard_folder(state_directory).join(guard),
+            folders: self.folders.iter().map(|folder| folder.0.clone()).collect(),
+            network: self.network,
+            environment: self.environment.clone(),
+        }
+    }
+
+    pub(super) fn algorithm(&self) -> casemate_keys::Algorithm {
+        self.mechanism.0.0.algorithm()
+    }
+
+    pub(super) fn identities(&self) -> Vec<Identity> {
+        identities(&self.keys)
+    }
+
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        vec![self.pin_file.to_path_buf()]
+    }
+
+    pub(super) fn check(&self, writes: bool) -> Result<(), (u64, &'static str, String)> {
+        let line = self.module.line();
+        match &self.writes {
+            None if writes && self.keys.len() > 1 => Err((
+                line,
+                "writes",
+                ": of several keys, one writes: add `writes` with its `id`, or with the `label` that the one that writes \
+                 carries"
+                    .into(),
+            )),
+            Some(WritesConfig::Id(id)) if !self.keys.iter().any(|key| key.0 == id.0) => {
+                Err((id.line(), "id", ": the key that writes must be one of `keys`, to be read too".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where it is remembered which PINs were refused.
+pub(crate) fn guard_folder(state_directory: &Path) -> PathBuf {
+    state_directory.join("pkcs11")
+}
+
+impl RemovedPkcs11Config {
+    pub(super) fn identities(&self) -> Vec<Identity> {
+        identities(&self.keys)
+    }
+}
+
+fn identities(keys: &[Parsed<KeyId>]) -> Vec<Identity> {
+    let identity = |key: &Parsed<KeyId>| Identity {
+        key: LineagePrefix::exactly(&key.0.0.lineage()),
+        field: "keys",
+        line: key.line(),
+    };
+    keys.iter().map(identity).collect()
+}
+
+impl Default for Mechanism {
+    fn default() -> Self {
+        Self(Wrapping::AesGcm)
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "aes-gcm" => Ok(Self(Wrapping::AesGcm)),
+            "aes-kwp" => Ok(Self(Wrapping::AesKwp)),
+            _ => Err(format!("found {text:?}; accepted are aes-gcm and aes-kwp")),
+        }
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self).map_err(|error: pkcs11::CkaIdError| error.to_string())
+    }
+}
+
+impl JsonSchema for Mechanism {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Mechanism".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"oneOf": [{"const": "aes-gcm"}, {"const": "aes-kwp"}]})
+    }
+}
+
+impl JsonSchema for KeyId {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "KeyId".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({"type": "string", "pattern": "^([0-9a-f]{2}){16,64}$"})
+    }
+}

@@ -1,0 +1,47 @@
+//! What has to be there before root keys can be asked: the processes that hold foreign code.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use casemate_keyservice::pkcs11::{HostConfig, Pkcs11Config, Pkcs11Key};
+use casemate_keyservice::transit;
+
+use crate::config::Config;
+use crate::pkcs11::{Hosts, NeedsRestart};
+
+/// Starts what root keys need, before the process confines itself. Cheap to share.
+#[derive(Clone, Debug, Default)]
+pub struct KeyServices {
+    hosts: Option<Arc<Hosts>>,
+}
+
+/// A root key that can't be asked from here.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotHere {
+    /// Its module is none of those of the start.
+    #[error(transparent)]
+    Module(#[from] NeedsRestart),
+    /// What is configured can't be.
+    #[error(transparent)]
+    Transit(#[from] transit::ConfigError),
+}
+
+impl KeyServices {
+    /// What `config` needs, by processes of `program`: the path of a `casemate-kms`. From a thread that lives as long as
+    /// the process does.
+    ///
+    /// # Errors
+    /// As of starting a program.
+    pub fn start(config: &Config, program: &Path) -> io::Result<Self> {
+        let hosts: Vec<HostConfig> = config.hosts().collect();
+        let hosts = if hosts.is_empty() { None } else { Some(Hosts::start(program, hosts)?) };
+        Ok(Self { hosts })
+    }
+
+    pub(crate) fn pkcs11(&self, config: Pkcs11Config) -> Result<Pkcs11Key, NeedsRestart> {
+        let launcher = self.hosts.as_ref().ok_or(NeedsRestart)?.launcher(&config.host)?;
+        Ok(Pkcs11Key::new(config, launcher))
+    }
+}
