@@ -464,6 +464,8 @@ async fn a_token_without_oaep_of_sha256_refuses() {
     assert!(failure.what.contains("RSA-OAEP with SHA-256"), "{failure}");
 }
 
+mod misbehaving;
+
 fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

@@ -12,7 +12,7 @@ use std::thread;
 use cryptoki::session::Session;
 use zeroize::Zeroizing;
 
-use super::code::Cure;
+use super::code::{Cure, may_blame_ciphertext};
 use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::sign::sign;
 use super::token::{Module, Trouble};
@@ -29,6 +29,9 @@ const BETWEEN_LOOKS: u32 = 32;
 /// What a module may keep open beyond what it had at first.
 const MORE_DESCRIPTORS: u64 = 64;
 const MORE_SESSIONS: u64 = 64;
+/// As many sessions are opened in one life: some tokens don't tell how many there are, and a module may only say that it
+/// closed one.
+const OPENED_SESSIONS: u64 = 256;
 const MORE_PAGES: u64 = 128 * 1024 * 1024 / 4096;
 
 type Job = (Request, Zeroizing<Vec<u8>>);
@@ -105,6 +108,9 @@ impl Host {
         };
         more(now.descriptors, first.descriptors, MORE_DESCRIPTORS, "descriptors")
             .or_else(|| more(now.sessions, first.sessions, MORE_SESSIONS, "sessions"))
+            .or_else(|| {
+                (now.opened > OPENED_SESSIONS).then(|| format!("{} sessions were needed", now.opened))
+            })
             .or_else(|| more(now.pages, first.pages, MORE_PAGES, "pages of memory"))
     }
 }
@@ -112,7 +118,10 @@ impl Host {
 #[derive(Clone, Copy)]
 struct Usage {
     descriptors: u64,
+    /// Of the token, by all who use it.
     sessions: u64,
+    /// By this process, ever.
+    opened: u64,
     pages: u64,
 }
 
@@ -123,6 +132,7 @@ impl Usage {
         Self {
             descriptors: fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64),
             sessions: module.sessions().unwrap_or_default(),
+            opened: module.opened(),
             pages: pages().unwrap_or_default(),
         }
     }
@@ -177,7 +187,21 @@ fn go(
             done(Key::enabled(session, *wrapping, key)?.wrap(associated, bytes)?.into())
         }
         Ask::Unwrap { wrapping, key, associated } => {
-            done(Key::present(session, *wrapping, key)?.unwrap(associated, bytes)?)
+            let found = Key::present(session, *wrapping, key)?;
+            match found.unwrap(associated, bytes) {
+                Err(trouble) if trouble.code().is_some_and(may_blame_ciphertext) => {
+                    if found.is_well(associated) {
+                        return Err(found.not_opened(bytes));
+                    }
+                    // Once more where nothing was left behind. The old session is closed after: with the last, a login
+                    // ends.
+                    *session = module.session()?;
+                    let found = Key::present(session, *wrapping, key)?;
+                    let is_well = found.is_well(associated);
+                    return Err(if is_well { found.not_opened(bytes) } else { trouble });
+                }
+                unwrapped => done(unwrapped?),
+            }
         }
     })
 }

@@ -106,11 +106,11 @@ fn rsa_keys(session: &Session, id: &CkaId) -> Result<Vec<ObjectHandle>, Trouble>
     Ok(found)
 }
 
-/// What an RSA key is known by, and its public half; `None` if that is not to be had, or can't be a key.
-pub(super) fn rsa_public(
-    session: &Session,
-    private: ObjectHandle,
-) -> Result<Option<([u8; 16], PublicKeyComponents<Vec<u8>>)>, Trouble> {
+/// The public half of an RSA key, and what the key is known by.
+pub(super) type RsaPublic = ([u8; 16], PublicKeyComponents<Vec<u8>>);
+
+/// Of a private key; `None` if its public half is not to be had, or can't be a key.
+pub(super) fn rsa_public(session: &Session, private: ObjectHandle) -> Result<Option<RsaPublic>, Trouble> {
     let wanted = [AttributeType::Modulus, AttributeType::PublicExponent];
     let mut public = PublicKeyComponents { n: Vec::new(), e: Vec::new() };
     let doing = Trouble::call("looking at an RSA key");

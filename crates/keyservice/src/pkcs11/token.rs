@@ -1,5 +1,6 @@
 //! A loaded module, and logged-in sessions at its one token.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
@@ -20,6 +21,7 @@ pub(super) struct Module {
     config: HostConfig,
     /// One login at a time: what one learns spares the others a wrong PIN.
     login: Mutex<()>,
+    opened: AtomicU64,
     said: Mutex<Vec<String>>,
 }
 
@@ -43,13 +45,20 @@ impl Module {
         context
             .initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK))
             .map_err(|error| failed(error, "initialising module"))?;
-        Ok(Self { context, config, login: Mutex::default(), said: Mutex::default() })
+        Ok(Self {
+            context,
+            config,
+            login: Mutex::default(),
+            opened: AtomicU64::new(0),
+            said: Mutex::default(),
+        })
     }
 
     /// A new session, logged in.
     pub(super) fn session(&self) -> Result<Session, Trouble> {
         let (slot, token) = self.token()?;
         let session = self.context.open_ro_session(slot).map_err(Trouble::call("opening a session"))?;
+        self.opened.fetch_add(1, Ordering::Relaxed);
         self.log_in(&session, slot, &token)?;
         Ok(session)
     }
@@ -57,6 +66,11 @@ impl Module {
     /// How many sessions the token says that there are.
     pub(super) fn sessions(&self) -> Option<u64> {
         self.token().ok()?.1.session_count()
+    }
+
+    /// How many sessions were opened here, ever.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     /// What an operator should know, once.

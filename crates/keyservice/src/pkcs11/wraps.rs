@@ -234,28 +234,21 @@ impl<'a> Key<'a> {
             Wrapping::AesKwp => self.unwrap_padded(wrap),
             Wrapping::RsaOaep => self.decrypt_oaep(wrap),
         };
-        let trouble = match opened {
-            Err(trouble) => trouble,
-            Ok(payload) => return Ok(payload),
-        };
-        match trouble.code() {
-            Some(code) if code::blames_ciphertext(code) => Err(self.not_opened(wrap)),
-            // Whose fault? A wrap of our own says: bytes from etcd must not make a token look ill.
-            Some(code) if code::may_blame_ciphertext(code) && self.is_well(associated) => {
-                Err(self.not_opened(wrap))
-            }
-            _ => Err(trouble),
-        }
+        opened.map_err(|trouble| match trouble.code() {
+            Some(code) if code::blames_ciphertext(code) => self.not_opened(wrap),
+            _ => trouble,
+        })
     }
 
-    fn not_opened(&self, wrap: &[u8]) -> Trouble {
+    pub(super) fn not_opened(&self, wrap: &[u8]) -> Trouble {
         let what = format!("a wrap of {} bytes does not open under key {}", wrap.len(), self.id);
         let remedy = "the record was changed, or another key made it that had this id; restore the object from a backup";
         Trouble::Found(Failure::new(Class::NotOpened, what, remedy))
     }
 
-    /// Whether this key opens what it wraps, now. One that only unwraps can't be asked.
-    fn is_well(&self, associated: &[u8]) -> bool {
+    /// Whether this key opens what it wraps, now: an unwrapping that failed with a code that may mean anything is then the
+    /// wrap's fault. Bytes from etcd must not make a token look ill. A key that only unwraps can't be asked.
+    pub(super) fn is_well(&self, associated: &[u8]) -> bool {
         if self.disabled.is_some() {
             return true;
         }
