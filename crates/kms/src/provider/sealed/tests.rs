@@ -161,7 +161,7 @@ fn what_is_read_no_more_is_dropped_from_the_file_too() {
 
 #[test]
 fn every_flipped_bit_is_refused() {
-    let (place, all) = (Place::new(), [opened(1), opened(2)]);
+    let (place, all) = (Place::new(), [opened(1)]);
     place.seal(place.credential(), &all);
     let peek = || peek_sealed_cache(place.disk.path(), &place.credential(), &of("prod"));
     for name in [KEY, CACHE] {
@@ -172,25 +172,25 @@ fn every_flipped_bit_is_refused() {
             flipped[bit / 8] ^= 1 << (bit % 8);
             fs::write(place.file(name), &flipped).unwrap();
             if let Ok(Some(peeked)) = peek() {
-                assert!(peeked.entries < 2 && peeked.damaged > 0, "{name}, bit {bit}: it was accepted");
+                assert!(peeked.entries == 0 && peeked.damaged > 0, "{name}, bit {bit}: it was accepted");
             }
             // The same at a start, which writes what it finds: some of them.
-            if bit % 101 == 0 {
+            if bit % 211 == 0 {
                 let cache = place.start(place.credential(), readers(0));
                 let done = cache.bring_up_to_date();
-                let left = found(&cache);
-                assert!(left.len() < 2 && left.iter().all(|one| all.iter().any(|it| it.0 == *one)));
+                assert_eq!(found(&cache), [[0; 32]; 0], "{name}, bit {bit}: it was accepted");
                 assert!(done.is_err() || cache.counts().damaged > 0, "{name}, bit {bit}: nobody is told");
                 if done.is_err() {
                     assert_eq!(fs::read(place.file(name)).unwrap(), flipped, "it may be right");
                 }
-            }
-            for (name, bytes) in &whole {
-                fs::write(place.file(name), bytes).unwrap();
+                for (name, bytes) in &whole {
+                    fs::write(place.file(name), bytes).unwrap();
+                }
             }
         }
+        fs::write(place.file(name), &bytes).unwrap();
     }
-    assert_eq!(peek().unwrap().unwrap().entries, 2, "and whole it opens");
+    assert_eq!(peek().unwrap().unwrap().entries, 1, "and whole it opens");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_torn_file_gives_what_is_before_the_tear() {
     place.seal(place.credential(), &all);
     let bytes = fs::read(place.file(CACHE)).unwrap();
     let entry = (bytes.len() - 24) / 3;
-    let lengths = (0..bytes.len()).filter(|length| (length + 2) % entry.min(24) < 4 || length % 17 == 0);
+    let lengths = (0..bytes.len()).filter(|length| (length + 2) % entry.min(24) < 4 || length % 101 == 0);
     for length in lengths {
         fs::write(place.file(CACHE), &bytes[..length]).unwrap();
         let cache = place.start(place.credential(), readers(0));

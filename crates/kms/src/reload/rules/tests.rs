@@ -46,6 +46,18 @@ fn a_reader_may_move_and_may_go_only_if_it_is_said() {
 }
 
 #[test]
+fn another_sealed_cache_needs_a_restart() {
+    let with = |path: &str| of_prod(A, &format!("  sealedCache: {{credential: {path}}}"));
+    for (before, after) in
+        [(of_prod(A, ""), with("/r/a")), (with("/r/a"), of_prod(A, "")), (with("/r/a"), with("/r/b"))]
+    {
+        let why = refused(&before, &after);
+        assert!(why.contains("sealedCache changed from") && why.contains("needs a restart"), "{why}");
+    }
+    assert_eq!(may_take_over(&with("/r/a"), &with("/r/a"), NOW), Ok(()));
+}
+
+#[test]
 fn a_provider_may_go_only_if_it_is_said() {
     let second = format!(
         "- name: second\n  endpoint: unix:///run/c/2.sock\n  rootKeys:\n  - name: b\n    file: {{path: /k/b, id: {B}}}"

@@ -76,3 +76,36 @@ async fn a_full_disk_costs_the_cache_and_nothing_else() {
     daemon.kill();
     assert!(files.iter().all(|file| !file.exists()), "old or new, never half");
 }
+
+#[tokio::test]
+async fn a_check_says_what_a_start_would_find() {
+    let delivered = Delivered::new();
+    let host = host(&delivered);
+    let check = || {
+        let output = host.run(&["check"]);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = check();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("nothing is sealed yet"), "{text}");
+
+    let mut daemon = host.serve();
+    encrypt(&mut daemon.healthy().await, &DEK).await.unwrap();
+    let cache = host.state().join("casemate/sealed-cache");
+    until("it is sealed", async || cache.exists()).await;
+    daemon.kill();
+    let (code, text) = check();
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("opens 1 local KEKs; the file was written at 20"), "{text}");
+
+    let mut bytes = fs::read(&cache).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&cache, bytes).unwrap();
+    let (_, text) = check();
+    assert!(text.contains("warning: ") && text.contains("1 of its entries are torn or changed"), "{text}");
+
+    delivered.deliver("credential", b"not the one that it was made with");
+    let (code, text) = check();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("does not open with what"), "{text}");
+}
