@@ -155,3 +155,6 @@ impl Profile {
 fn fitting(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     if path.is_dir() { access } else { access & AccessFs::from_file(ABI::V7) }
 }
+
+#[cfg(test)]
+mod tests;
