@@ -1,8 +1,8 @@
 //! What `casemate-kms` keeps when it gives up the rest.
 
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::process::{Command, ExitCode, Output as Ended, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -29,7 +29,11 @@ pub(crate) fn make_state_directory(config: &Config) {
     let _ = DirBuilder::new().recursive(true).mode(0o700).create(&**config.state_directory);
     // Hosts of modules are confined, too, and remember refused PINs there.
     if let Some(folder) = config.guard_folder() {
-        let _ = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let made = DirBuilder::new().mode(0o700).create(&folder).is_ok();
+        // By `check`, which root may run for a daemon that is somebody else.
+        if let (true, Ok(above)) = (made, fs::metadata(&**config.state_directory)) {
+            let _ = chown(&folder, Some(above.uid()), Some(above.gid()));
+        }
     }
 }
 

@@ -67,6 +67,10 @@ fn main() -> ExitCode {
         Command::Check { config, replaces, output } => with_config(&config, |parsed, source| {
             // Before it is confined: the other file may be anywhere.
             let takeover = replaces.map(|held| takeover(&held, &source)).unwrap_or_default();
+            // A PIN is tried only where a refusal can be remembered.
+            if parsed.guard_folder().is_some() {
+                confined::make_state_directory(&parsed);
+            }
             match KeyServices::start(&parsed, Path::new(THIS)) {
                 Ok(services) => {
                     report(&parsed, &services, takeover, confined::apply(&parsed, &config), output)

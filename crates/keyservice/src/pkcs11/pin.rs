@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::num::NonZeroU32;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -152,12 +152,7 @@ impl Guard {
     }
 
     fn turn(&self) -> io::Result<File> {
-        let turn = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(self.beside(".turn"))?;
+        let turn = self.create(&self.beside(".turn"))?;
         flock(&turn, FlockOperation::LockExclusive)?;
         Ok(turn)
     }
@@ -179,11 +174,21 @@ impl Guard {
 
     fn write(&self, refused: &Refused) -> io::Result<PathBuf> {
         let written = self.beside(".new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&written)?;
+        let mut file = self.create(&written)?;
         file.write_all(&serde_json::to_vec(refused)?)?;
         file.sync_all()?;
         Ok(written)
+    }
+
+    /// A file that the folder's owner can use, too, if root makes it: who looks after a daemon may be another user.
+    fn create(&self, path: &Path) -> io::Result<File> {
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let (ours, folder) = (file.metadata()?, fs::metadata(folder.unwrap_or(Path::new(".")))?);
+        if geteuid().is_root() && ours.uid() != folder.uid() {
+            fchown(&file, Some(folder.uid()), Some(folder.gid()))?;
+        }
+        Ok(file)
     }
 
     fn beside(&self, ending: &str) -> PathBuf {

@@ -90,3 +90,16 @@ fn no_login_while_a_refusal_could_not_be_remembered() {
     let torn = Guard::at(&folder.path().join("guard"));
     assert!(torn.allow(&pin, "serial").err().unwrap().remedy.contains("delete"));
 }
+
+#[test]
+fn what_root_writes_is_the_folders_owners() {
+    let folder = tempfile::tempdir().unwrap();
+    // Whoever is not root can't give files away, and need not.
+    let owner = if geteuid().is_root() { 12345 } else { geteuid().as_raw() };
+    std::os::unix::fs::chown(folder.path(), Some(owner), None).unwrap();
+    let guard = Guard::at(&folder.path().join("guard"));
+    guard.allow(&read(b"wrong").unwrap(), "serial").unwrap().refused().unwrap();
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().uid(), owner);
+    }
+}
