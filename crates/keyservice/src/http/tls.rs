@@ -225,6 +225,9 @@ impl Files {
                 return Err(refuse("it holds no certificate".into()));
             }
             builder = builder.tls_certs_only(authorities);
+        } else if !address.is_protected() {
+            // Nothing to trust is looked for, which may be out of reach.
+            builder = builder.tls_certs_only([]);
         }
         if let (Some(client), Some(pem)) = (&tls.client, &self.identity) {
             let identity = Identity::from_pem(pem).map_err(|_| {
