@@ -83,3 +83,10 @@ fn retry_after_is_seconds_or_a_date_by_the_servers_clock() {
         assert_eq!(seconds(value, now), expected, "{value}");
     }
 }
+
+/// What the client takes if the process has installed no provider: in FIPS builds one in FIPS mode.
+#[test]
+fn tls_is_as_the_build_says() {
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    assert_eq!(provider.fips(), cfg!(feature = "fips"));
+}

@@ -36,6 +36,9 @@ fn what_the_way_does_to_answers_has_its_class() {
                 key.unwrap(&root, &CORE, &wrap).await.unwrap_err(),
             ] {
                 assert_eq!(failure.class, expected, "{mode:?}: {failure}");
+                // Not read to its end before it is refused.
+                let is_endless = matches!(mode, Mode::Flood { bytes, .. } if bytes > 64 << 10);
+                assert_eq!(failure.what.contains("more than 64 KiB"), is_endless, "{mode:?}: {failure}");
                 let asked = matches!(mode, Mode::Throttle { .. }).then_some(Duration::from_secs(7));
                 assert_eq!(failure.retry_after, asked, "{mode:?}");
             }
