@@ -206,8 +206,12 @@ async fn a_host_ends_with_its_key_and_a_keeper_with_its_daemon() {
     let host = site.hosts()[0];
     let keeper = status(host, "PPid");
     assert_eq!(status(keeper, "PPid"), std::process::id());
+    // Whoever runs the tests may have filters, too.
+    let filters =
+        |process| status(process, "Seccomp_filters") - status(std::process::id(), "Seccomp_filters");
+    assert_eq!((filters(keeper), filters(host)), (1, 2), "each is confined, the host also by its keeper");
     for process in [host, keeper] {
-        assert_eq!((status(process, "NoNewPrivs"), status(process, "Seccomp")), (1, 2), "confined");
+        assert_eq!(status(process, "NoNewPrivs"), 1);
         assert!(environment(process).lines().all(|line| line.starts_with("SOFTHSM2_CONF=")));
     }
     drop(key);
