@@ -52,7 +52,7 @@
 //! | `etcd`, `apiserver`, `encryption`, `identity` | the servers and what they are configured with |
 //! | `process` | [`Process`]: programs that can't outlive us |
 //! | `ports`, `run_dir` | what keeps two labs apart, and what is left of one |
-//! | [`plugin`] | [`Plugin`]: our daemon and command line beside them |
+//! | [`plugin`] | [`Plugin`]: our daemon and command line beside them, on any [`KeyService`] |
 //! | `proof` | [`Proof`]: what etcd really holds |
 //! | [`openbao`] | [`OpenBao`]: the key service Transit |
 //! | [`fault_proxy`] | [`FaultProxy`]: what networks and tired servers do, and counting what is asked |
@@ -95,7 +95,7 @@ pub use self::{
     lab::{Builder, Lab},
     misbehaving::MisbehavingModule,
     openbao::OpenBao,
-    plugin::Plugin,
+    plugin::{KeyService, Plugin},
     process::Process,
     proof::Proof,
     python::python,

@@ -3,7 +3,7 @@
 use std::{env, fs, io, process::ExitCode};
 
 use anyhow::Context as _;
-use casemate_lab::{Encryption, Lab, Tool, cache_dir, demo, python};
+use casemate_lab::{Encryption, Lab, Tool, cache_dir, demo, python, softhsm};
 
 const USAGE: &str = "\
 ./dev lab: real Kubernetes parts on this machine
@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         ["up", options @ ..] => up(options),
         ["demo"] => demo::run(false),
         ["demo", "--once"] => demo::run(true),
+        // For the lab itself: see `softhsm::Token::set_label`.
+        ["set-label", slot, id, label] => set_label(slot, id, label),
         ["tools"] => tools(&Tool::LAB),
         ["tools", "--bench"] => tools(&Tool::BENCH),
         ["python"] => python().map(|path| println!("{}", path.display())).map_err(Into::into),
@@ -61,6 +63,11 @@ fn main() -> ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; `./dev lab help` says what it can")]
 struct Usage(String);
+
+/// The PIN comes on standard input.
+fn set_label(slot: &str, id: &str, label: &str) -> anyhow::Result<()> {
+    softhsm::relabel(slot.parse()?, &io::read_to_string(io::stdin())?, id, label)
+}
 
 fn tools(chosen: &[Tool]) -> anyhow::Result<()> {
     for tool in chosen {

@@ -1,8 +1,10 @@
-//! Our own programs beside the servers: a `casemate-kms` with its key file, and the `casemate` command line.
+//! Our own programs beside the servers: a `casemate-kms` with a root key in whatever key service, and the `casemate`
+//! command line.
 
 use std::env;
 use std::fs;
-use std::os::unix::net::UnixListener;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, PoisonError};
@@ -14,11 +16,15 @@ use serde_json::Value;
 
 use crate::{Encryption, Error, Lab, Process, Result, process};
 
+mod key_service;
+
+pub use key_service::{KeyService, TokenRoot, TransitRoot, documented_policy};
+
 /// Looks for a new key id: the plugin observes its key file every 10 s and wants to see a change twice.
 const SWITCH_LOOKS: u32 = 600;
 const SWITCH_REST: Duration = Duration::from_millis(100);
 
-/// A running `casemate-kms` with its own copy of a key file, in its own folder.
+/// A running `casemate-kms` with its own configuration, and files that it names, in its own folder.
 pub struct Plugin<'lab> {
     lab: &'lab Lab,
     name: String,
@@ -29,40 +35,59 @@ pub struct Plugin<'lab> {
 }
 
 impl<'lab> Plugin<'lab> {
-    /// Starts a plugin on a new root key.
+    /// Starts a plugin on a new root key in a file.
     pub fn start(lab: &'lab Lab, name: &str) -> Result<Self> {
-        let folder = Self::folder(lab, name)?;
-        casemate(&["key", "new", "--file", &text(&folder.join(KEY_FILE))])?;
+        Self::start_on(lab, name, KeyService::File)
+    }
+
+    /// Starts a plugin that writes with the root key in `service`.
+    pub fn start_on(lab: &'lab Lab, name: &str, service: KeyService<'_>) -> Result<Self> {
+        Self::start_with(lab, name, writes_with(service))
+    }
+
+    /// Starts a plugin whose provider has what `fill` gives it: root keys, and whatever else. `fill` gets the node's
+    /// folder, for files that it is to have, and the configuration, a document with one provider.
+    pub fn start_with(
+        lab: &'lab Lab,
+        name: &str,
+        fill: impl FnOnce(&Path, &mut Value) -> Result<()>,
+    ) -> Result<Self> {
+        let folder = Self::folder(lab, name, fill)?;
         Self::start_in(lab, name, folder, None)
     }
 
-    /// The same, whose socket is held here and passed to each of its processes, as systemd does.
+    /// As [`Plugin::start`], with a socket that is held here and passed to each of its processes, as systemd does.
     pub fn start_activated(lab: &'lab Lab, name: &str) -> Result<Self> {
-        let folder = Self::folder(lab, name)?;
-        casemate(&["key", "new", "--file", &text(&folder.join(KEY_FILE))])?;
+        let folder = Self::folder(lab, name, writes_with(KeyService::File))?;
         let listener = listen(&folder)?;
         Self::start_in(lab, name, folder, Some(listener))
     }
 
-    /// Starts a plugin on a copy of `other`'s key file, as on another node of the cluster; activated if that one is.
+    /// Starts a plugin with a copy of `other`'s configuration, and of all files that were delivered to it, as on another
+    /// node of the cluster; activated if that one is.
     pub fn start_beside(other: &Plugin<'lab>, name: &str) -> Result<Self> {
-        let folder = Self::folder(other.lab, name)?;
-        copy(&other.key_file(), &folder.join(KEY_FILE))?;
+        let folder = other.lab.dir().join(name);
+        fs::create_dir(&folder).map_err(Error::file("make", &folder))?;
+        for entry in fs::read_dir(&other.folder).map_err(Error::file("read", &other.folder))? {
+            let path = entry.map_err(Error::file("read", &other.folder))?.path();
+            if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+                copy(&path, &folder.join(name))?;
+            }
+        }
+        let path = folder.join(CONFIG);
+        let config = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
+        let here = |folder: &Path| format!("{}/", folder.display());
+        let config = config.replace(&here(&other.folder), &here(&folder));
+        fs::write(&path, config).map_err(Error::file("write", &path))?;
         let listener = other.listener.is_some().then(|| listen(&folder)).transpose()?;
         Self::start_in(other.lab, name, folder, listener)
     }
 
-    fn folder(lab: &Lab, name: &str) -> Result<PathBuf> {
+    fn folder(lab: &Lab, name: &str, fill: impl FnOnce(&Path, &mut Value) -> Result<()>) -> Result<PathBuf> {
         let folder = lab.dir().join(name);
         fs::create_dir(&folder).map_err(Error::file("make", &folder))?;
-        Ok(folder)
-    }
-
-    fn start_in(lab: &'lab Lab, name: &str, folder: PathBuf, listener: Option<UnixListener>) -> Result<Self> {
-        let key_file = text(&folder.join(KEY_FILE));
-        let listed = casemate_json(&["key", "list", "--file", &key_file])?;
         // A JSON text is a YAML text.
-        let config = serde_json::json!({
+        let mut config = serde_json::json!({
             "apiVersion": "casemate.dev/v1alpha1",
             "kind": "KmsConfiguration",
             "clusterId": "lab",
@@ -71,12 +96,17 @@ impl<'lab> Plugin<'lab> {
             "providers": [{
                 "name": PROVIDER,
                 "endpoint": format!("unix://{}", folder.join(SOCKET).display()),
-                "rootKeys": [{"name": "main", "file": {"path": key_file, "id": listed["id"]}}],
             }],
         });
+        fill(&folder, &mut config)?;
         let path = folder.join(CONFIG);
         fs::write(&path, format!("{config:#}\n")).map_err(Error::file("write", &path))?;
+        Ok(folder)
+    }
+
+    fn start_in(lab: &'lab Lab, name: &str, folder: PathBuf, listener: Option<UnixListener>) -> Result<Self> {
         let process = launch(lab, name, &folder, listener.as_ref(), &product("casemate-kms")?)?;
+        named_a_key_id(&process, &folder)?;
         Ok(Self { lab, name: name.to_owned(), folder, listener, process: Mutex::new(process) })
     }
 
@@ -106,6 +136,11 @@ impl<'lab> Plugin<'lab> {
     /// Where `/livez`, `/readyz`, `/metrics` and `/status` are.
     pub fn admin_socket(&self) -> PathBuf {
         self.folder.join(ADMIN)
+    }
+
+    /// The folder with all that is its own.
+    pub fn dir(&self) -> &Path {
+        &self.folder
     }
 
     /// Its own copy of the key file.
@@ -196,13 +231,48 @@ impl<'lab> Plugin<'lab> {
             }
             thread::sleep(SWITCH_REST);
         }
-        Err(Error::Answer {
+        Err(self.no_switch(before))
+    }
+
+    /// The same for root keys in a key service, which is not asked so often that one could wait for it: has it looked at
+    /// all the time.
+    pub fn refresh_until_switch(&self, before: &str) -> Result<String> {
+        for _ in 0..SWITCH_LOOKS {
+            self.refresh()?;
+            // Nothing may write meanwhile, and then nothing is named.
+            match self.key_id() {
+                Ok(now) if now != before => return Ok(now),
+                _ => thread::sleep(SWITCH_REST),
+            }
+        }
+        Err(self.no_switch(before))
+    }
+
+    /// Has its root keys looked at, and doesn't wait for the end of it.
+    pub fn refresh(&self) -> Result<()> {
+        let socket = self.admin_socket();
+        let ask = || -> std::io::Result<String> {
+            let mut stream = UnixStream::connect(&socket)?;
+            stream.write_all(b"POST /refresh HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = ask().map_err(Error::file("POST /refresh to", &socket))?;
+        if answer.split(' ').nth(1).is_some_and(|status| status.starts_with('2')) {
+            return Ok(());
+        }
+        Err(Error::Answer { command: "POST /refresh".into(), found: answer })
+    }
+
+    fn no_switch(&self, before: &str) -> Error {
+        Error::Answer {
             command: "casemate kms status".into(),
             found: format!(
                 "still key id {before} after {SWITCH_LOOKS} looks; its log ends:\n{}",
                 self.process().log_tail(20)
             ),
-        })
+        }
     }
 
     /// SIGKILL.
@@ -220,6 +290,15 @@ impl<'lab> Plugin<'lab> {
         self.start_as(&product("casemate-kms")?)
     }
 
+    /// The same, and waits only until it answers on its admin socket: it may have nothing to write with.
+    pub fn start_again_in_trouble(&self) -> Result<()> {
+        let program = product("casemate-kms")?;
+        let process = launch(self.lab, &self.name, &self.folder, self.listener.as_ref(), &program)?;
+        process.wait_until("it answered", || self.status().is_ok())?;
+        *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        Ok(())
+    }
+
     /// Ends it, and starts `program` in its place.
     pub fn upgrade_to(&self, program: &Path) -> Result<()> {
         let ended = self.terminate()?;
@@ -232,6 +311,7 @@ impl<'lab> Plugin<'lab> {
 
     fn start_as(&self, program: &Path) -> Result<()> {
         let process = launch(self.lab, &self.name, &self.folder, self.listener.as_ref(), program)?;
+        named_a_key_id(&process, &self.folder)?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
         Ok(())
     }
@@ -291,13 +371,23 @@ fn launch(
 ) -> Result<Process> {
     let mut command = Command::new(program);
     command.args(["serve", "--config"]).arg(folder.join(CONFIG));
-    let process = match listener {
-        Some(listener) => lab.spawn_on(name, &command, listener, PROVIDER)?,
-        None => lab.spawn(name, &command)?,
-    };
+    match listener {
+        Some(listener) => lab.spawn_on(name, &command, listener, PROVIDER),
+        None => lab.spawn(name, &command),
+    }
+}
+
+fn named_a_key_id(process: &Process, folder: &Path) -> Result<()> {
     let socket = folder.join(SOCKET);
-    process.wait_until("its Status named a key id", || key_id(&socket).is_ok())?;
-    Ok(process)
+    process.wait_until("its Status named a key id", || key_id(&socket).is_ok())
+}
+
+/// What fills a configuration with one root key.
+fn writes_with(service: KeyService<'_>) -> impl FnOnce(&Path, &mut Value) -> Result<()> {
+    move |folder, config| {
+        config["providers"][0]["rootKeys"] = Value::from(vec![service.root_key("main", folder)?]);
+        Ok(())
+    }
 }
 
 fn listen(folder: &Path) -> Result<UnixListener> {

@@ -13,8 +13,13 @@ use std::{
 };
 
 use aws_lc_rs::rand;
+use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
+use cryptoki::object::{Attribute, ObjectClass};
+use cryptoki::session::UserType;
+use cryptoki::slot::Slot;
+use cryptoki::types::AuthPin;
 
-use crate::{Error, Result, process};
+use crate::{Error, Result, plugin::product, process};
 
 /// The security officer's PIN of every token.
 pub const SO_PIN: &str = "87654321";
@@ -139,8 +144,12 @@ impl Token {
     pub fn pkcs11_tool_with(&self, module: &Path) -> Command {
         let mut command = Command::new("pkcs11-tool");
         command.arg("--module").arg(module).args(["--slot", &self.slot().to_string()]);
-        command.env(SoftHsm::CONF, self.home.join("softhsm2.conf"));
+        command.env(SoftHsm::CONF, self.conf());
         command
+    }
+
+    fn conf(&self) -> PathBuf {
+        self.home.join("softhsm2.conf")
     }
 
     /// The slot that SoftHSM puts it into: the serial's end, as a positive number.
@@ -173,6 +182,14 @@ impl Token {
     pub fn new_aes_key_with_id(&self, pin: &str, label: &str, id: &[u8]) -> Result<()> {
         let made = ["--keygen", "--key-type", "AES:32", "--sensitive", "--usage-decrypt", "--usage-wrap"];
         self.logged_in(pin, &[&made[..], &["--label", label, "--id", &hex::encode(id)]].concat()).map(drop)
+    }
+
+    /// Changes the label of the AES key with this CKA_ID, in hex.
+    pub fn set_label(&self, pin: &str, id: &str, label: &str) -> Result<()> {
+        // pkcs11-tool can't. The module reads its environment, so it takes a process of its own.
+        let mut command = Command::new(product("casemate-lab")?);
+        command.args(["set-label", &self.slot().to_string(), id, label]).env(SoftHsm::CONF, self.conf());
+        process::run_checked(&command, pin.as_bytes()).map(drop)
     }
 
     /// Makes an RSA key pair of `bits`; answers its CKA_ID, 16 random bytes.
@@ -255,6 +272,19 @@ impl Token {
     fn logged_in(&self, pin: &str, args: &[&str]) -> Result<String> {
         run(self.pkcs11_tool().args(["--login", "--pin", pin]).args(args))
     }
+}
+
+/// What [`Token::set_label`] starts: on the token in `slot`, of the configuration in the environment.
+pub fn relabel(slot: u32, pin: &str, id: &str, label: &str) -> anyhow::Result<()> {
+    let module = Pkcs11::new(SoftHsm::MODULE)?;
+    module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK))?;
+    let session = module.open_rw_session(Slot::try_from(u64::from(slot))?)?;
+    session.login(UserType::User, Some(&AuthPin::new(pin.into())))?;
+    let wanted = [Attribute::Class(ObjectClass::SECRET_KEY), Attribute::Id(hex::decode(id)?)];
+    let found = session.find_objects(&wanted)?;
+    anyhow::ensure!(found.len() == 1, "the token has {} keys with id {id}", found.len());
+    session.update_attributes(found[0], &[Attribute::Label(label.into())])?;
+    Ok(())
 }
 
 const TOKENS: &str = "tokens";
