@@ -1,8 +1,9 @@
 //! `casemate kms`: any KMS v2 plugin, asked over its socket as kube-apiserver asks it.
-mod admin;
+pub(crate) mod admin;
 mod client;
 mod files;
 mod probe;
+mod refresh;
 pub(crate) mod reply;
 mod socket;
 
@@ -47,6 +48,9 @@ enum Verb {
         limits that kube-apiserver enforces; then sends damaged ciphertexts, annotations and key ids, which must be \
         refused. Harmless for the plugin's keys and for what is stored; the refusals show up in its log and metrics.")]
     Probe(Target),
+    /// Have a casemate-kms look at its root keys now
+    #[command(long_about = refresh::ABOUT, after_help = refresh::EXIT_CODES)]
+    Refresh(refresh::Args),
 }
 
 /// Which plugin, and how long to wait for it.
@@ -133,6 +137,7 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
             Verb::Encrypt(args) => encrypt(args).await,
             Verb::Decrypt(args) => decrypt(args).await,
             Verb::Probe(target) => probe(target, output).await,
+            Verb::Refresh(args) => refresh::run(args, output).await,
         }
     })
 }
@@ -216,7 +221,7 @@ pub(crate) fn key_id_hash(key_id: &str) -> String {
     format!("sha256:{}", hex::encode(digest(&SHA256, key_id.as_bytes())))
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let accepted = "write a time above zero with its unit, such as 3s or 500ms";
     let parsed: jiff::SignedDuration = text.parse().map_err(|_| accepted.to_owned())?;
     Duration::try_from(parsed).ok().filter(|time| !time.is_zero()).ok_or_else(|| accepted.to_owned())

@@ -1,10 +1,11 @@
 //! The admin socket: what goes on, over HTTP/1.1, for people, probes and Prometheus.
 //!
-//! `GET /livez`, `/readyz`, `/metrics`, `/status`; nothing that changes anything, nothing secret, and no call to a key
-//! service. What it shows is read from atomics and immutable snapshots, so that no KMS call waits for who looks here.
-//! Each connection has one request and a deadline; those beyond a fixed number are refused at once.
+//! `GET /livez`, `/readyz`, `/metrics`, `/status`; nothing secret, and no call to a key service. What it shows is read
+//! from atomics and immutable snapshots, so that no KMS call waits for who looks here. `POST /refresh` changes nothing
+//! either but when observers look at their root keys. Each connection has one request and a deadline; those beyond a
+//! fixed number are refused at once.
 //!
-//! Map: [`status`] (the document), [`metrics`] (names, units, text).
+//! Map: [`status`] (the document), [`metrics`] (names, units, text), [`refresh`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::reload::Configured;
 use crate::socket::Socket;
 
 pub mod metrics;
+pub mod refresh;
 pub mod status;
 
 /// Connections that are served at a time.
@@ -110,16 +112,21 @@ impl Admin {
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
-        if request.method() != Method::GET && request.method() != Method::HEAD {
-            let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".into());
-            refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
-            return refused;
+        let (method, path) = (request.method(), request.uri().path());
+        let shown = self.shown.load_full();
+        if path == "/refresh" {
+            return match *method {
+                Method::POST => refresh::answer(&shown, request.uri().query()),
+                _ => only("POST"),
+            };
+        }
+        if method != Method::GET && method != Method::HEAD {
+            return only("GET, HEAD");
         }
         let verbose = request.uri().query().is_some_and(|query| {
             query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="))
         });
-        let shown = self.shown.load_full();
-        match request.uri().path() {
+        match path {
             "/livez" => checks(shown.checked(alive), verbose),
             "/readyz" => checks(shown.checked(writes).chain(shown.not_started()), verbose),
             "/metrics" => match metrics::text(shown) {
@@ -130,7 +137,10 @@ impl Admin {
                 Ok(document) => of_type(StatusCode::OK, "application/json", document + "\n"),
                 Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },
-            _ => text(StatusCode::NOT_FOUND, "there are /livez, /readyz, /metrics and /status\n".into()),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "there are /livez, /readyz, /metrics, /status and /refresh\n".into(),
+            ),
         }
     }
 }
@@ -174,6 +184,12 @@ fn checks(providers: impl Iterator<Item = Checked>, verbose: bool) -> Response<F
         (0, true) => text(StatusCode::OK, lines + "ok\n"),
         _ => text(StatusCode::SERVICE_UNAVAILABLE, format!("{lines}{bad} of {all} not ok\n")),
     }
+}
+
+fn only(methods: &'static str) -> Response<Full<Bytes>> {
+    let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, format!("only {methods}\n"));
+    refused.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static(methods));
+    refused
 }
 
 fn text(code: StatusCode, body: String) -> Response<Full<Bytes>> {

@@ -83,7 +83,7 @@ pub struct Config {
 }
 
 /// The admin socket: `/livez`, `/readyz`, `/metrics` and `/status` over HTTP. Who connects sees names of keys and
-/// counts, and can change nothing.
+/// counts, and can change nothing but when root keys are looked at.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdminConfig {

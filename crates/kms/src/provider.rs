@@ -93,8 +93,7 @@ pub struct Provider {
     snapshot: ArcSwap<Snapshot>,
     traffic: Arc<Traffic>,
     renewal: Arc<tokio::sync::Mutex<()>>,
-    /// Somebody wants its root keys to be looked at.
-    wanted: Arc<Notify>,
+    refreshes: Arc<Refreshes>,
     counts: Arc<Counts>,
 }
 
@@ -147,6 +146,13 @@ pub struct Encrypted {
     pub ciphertext: Vec<u8>,
     /// What it was written under.
     pub kek: Arc<WriteKek>,
+}
+
+/// Wishes to have the root keys looked at.
+#[derive(Debug, Default)]
+struct Refreshes {
+    asked: AtomicU64,
+    wanted: Notify,
 }
 
 /// What was done, counted since the start.
@@ -228,7 +234,7 @@ impl Provider {
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
             renewal: Arc::default(),
-            wanted: Arc::default(),
+            refreshes: Arc::default(),
             counts: Arc::default(),
         }
     }
@@ -252,7 +258,7 @@ impl Provider {
             opened: self.opened.clone(),
             traffic: self.traffic.clone(),
             renewal: self.renewal.clone(),
-            wanted: self.wanted.clone(),
+            refreshes: self.refreshes.clone(),
             counts: self.counts.clone(),
             ..Self::watched(settings, self.store.clone(), watch).recoverable_by(recipients)
         }
@@ -374,9 +380,17 @@ impl Provider {
         self.opened.unreadable_by(policy)
     }
 
-    /// Has its root keys looked at soon. However often it is asked for, that is every few seconds at most.
-    pub fn refresh(&self) {
-        self.wanted.notify_one();
+    /// Has its root keys looked at soon, and numbers the wish: it is fulfilled, by a look that began afterwards, when
+    /// [`Snapshot::refreshed`] is no less. However many there are, root keys are looked at every few seconds at most.
+    pub fn refresh(&self) -> u64 {
+        let number = self.refreshes.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.refreshes.wanted.notify_one();
+        number
+    }
+
+    /// How often [`Provider::refresh`] was called.
+    pub fn refreshes(&self) -> u64 {
+        self.refreshes.asked.load(Ordering::Acquire)
     }
 
     /// What it is configured to be.

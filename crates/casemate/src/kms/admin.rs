@@ -7,8 +7,9 @@ use casemate_kms::admin::status::{
 };
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::{Request, StatusCode, header::HOST};
+use hyper::{Method, Request, StatusCode, header::HOST};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::client::{CallError, connect};
@@ -50,21 +51,9 @@ impl From<AdminError> for Failure {
 
 /// Prints `/status`: for programs as it came, for people in their words.
 pub(super) async fn status(socket: &Socket, timeout: Duration, output: &Output) -> Result<Exit, Failure> {
-    let stream = connect(socket, timeout).await.map_err(|error| match error {
-        CallError::Deadline { .. } => AdminError::Deadline { socket: socket.clone(), timeout }.into(),
-        other => Failure::from(other),
-    })?;
-    let fetched = tokio::time::timeout(timeout, fetch(TokioIo::new(stream)));
-    let text = match fetched.await {
-        Ok(Ok((StatusCode::OK, text))) => text,
-        Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, _))) => {
-            return Err(AdminError::Busy { socket: socket.clone() }.into());
-        }
-        Ok(Ok((code, _))) => {
-            return Err(AdminError::Other { socket: socket.clone(), reason: code.to_string() }.into());
-        }
-        Ok(Err(reason)) => return Err(AdminError::Other { socket: socket.clone(), reason }.into()),
-        Err(_) => return Err(AdminError::Deadline { socket: socket.clone(), timeout }.into()),
+    let text = match ask(socket, timeout, Method::GET, "/status").await? {
+        (StatusCode::OK, text) => text,
+        (code, _) => return Err(other(socket, code)),
     };
     let foreign =
         |error: serde_json::Error| AdminError::Foreign { socket: socket.clone(), reason: error.to_string() };
@@ -86,11 +75,55 @@ pub(super) async fn status(socket: &Socket, timeout: Duration, output: &Output) 
     Ok(if all_write && !not_started { Exit::Yes } else { Exit::No })
 }
 
-async fn fetch(stream: TokioIo<tokio::net::UnixStream>) -> Result<(StatusCode, Bytes), String> {
+/// What `/status` says, in fields that are known.
+pub(crate) async fn document(socket: &Socket, timeout: Duration) -> Result<Document, Failure> {
+    match ask(socket, timeout, Method::GET, "/status").await? {
+        (StatusCode::OK, text) => understood(socket, &text),
+        (code, _) => Err(other(socket, code)),
+    }
+}
+
+/// An answer, in fields that are known.
+pub(super) fn understood<T: DeserializeOwned>(socket: &Socket, text: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(text)
+        .map_err(|error| AdminError::Foreign { socket: socket.clone(), reason: error.to_string() }.into())
+}
+
+/// An answer that the admin socket of a casemate-kms does not give.
+pub(super) fn other(socket: &Socket, code: StatusCode) -> Failure {
+    AdminError::Other { socket: socket.clone(), reason: code.to_string() }.into()
+}
+
+/// One request. Whoever is too busy to answer is an error here; all other answers are the caller's.
+pub(super) async fn ask(
+    socket: &Socket,
+    timeout: Duration,
+    method: Method,
+    path: &str,
+) -> Result<(StatusCode, Bytes), Failure> {
+    let stream = connect(socket, timeout).await.map_err(|error| match error {
+        CallError::Deadline { .. } => AdminError::Deadline { socket: socket.clone(), timeout }.into(),
+        other => Failure::from(other),
+    })?;
+    match tokio::time::timeout(timeout, exchange(TokioIo::new(stream), method, path)).await {
+        Ok(Ok((StatusCode::SERVICE_UNAVAILABLE, _))) => {
+            Err(AdminError::Busy { socket: socket.clone() }.into())
+        }
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(reason)) => Err(AdminError::Other { socket: socket.clone(), reason }.into()),
+        Err(_) => Err(AdminError::Deadline { socket: socket.clone(), timeout }.into()),
+    }
+}
+
+async fn exchange(
+    stream: TokioIo<tokio::net::UnixStream>,
+    method: Method,
+    path: &str,
+) -> Result<(StatusCode, Bytes), String> {
     let reason = |error: hyper::Error| error.to_string();
     let (mut client, connection) = hyper::client::conn::http1::handshake(stream).await.map_err(reason)?;
-    let request = Request::get("/status").header(HOST, "localhost").body(Empty::<Bytes>::new());
-    let request = request.map_err(|error| error.to_string())?;
+    let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+    let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
     let exchange = async {
         let response = client.send_request(request).await.map_err(reason)?;
         let code = response.status();
@@ -180,7 +213,7 @@ fn next_write(next: &NextWrite) -> Vec<Row> {
     rows
 }
 
-fn candidate_text(candidate: &Candidate) -> String {
+pub(super) fn candidate_text(candidate: &Candidate) -> String {
     let progress = match (candidate.preparing, candidate.sightings) {
         (true, _) => "its local KEK is being made",
         (false, 0 | 1) => "seen once; it writes when it was seen twice",
@@ -206,8 +239,12 @@ fn root_key(key: &RootKeyStatus) -> Row {
     row("  root key", format!("{} ({what_for}{version}): {state}", key.name))
 }
 
-/// Each text once: it says what to do, too.
 fn what_is_wrong(provider: &ProviderStatus) -> Vec<Row> {
+    troubles(provider).into_iter().map(|text| row("  wrong", text)).collect()
+}
+
+/// All that is wrong with a provider, each text once: it says what to do, too.
+pub(super) fn troubles(provider: &ProviderStatus) -> Vec<String> {
     let mut texts: Vec<String> = provider.not_writing_because.iter().cloned().collect();
     texts.extend(provider.trouble.iter().map(|trouble| trouble.message.clone()));
     let failing = provider.root_keys.iter().filter(|key| key.state == "failing");
@@ -225,7 +262,7 @@ fn what_is_wrong(provider: &ProviderStatus) -> Vec<Row> {
             told.push(text);
         }
     }
-    told.into_iter().map(|text| row("  wrong", text)).collect()
+    told
 }
 
 fn wrapped_under(root: &WrappedUnder) -> String {

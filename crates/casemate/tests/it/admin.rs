@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::program::casemate;
 
 /// Answers each connection with the same bytes, after it has read a request; `None` never answers.
-struct AdminSocket {
-    url: String,
+pub(crate) struct AdminSocket {
+    pub(crate) url: String,
     _folder: TempDir,
 }
 
@@ -40,7 +40,7 @@ impl AdminSocket {
         Self::saying("200 OK", &document.to_string())
     }
 
-    fn saying(status: &str, body: &str) -> Self {
+    pub(crate) fn saying(status: &str, body: &str) -> Self {
         let length = body.len();
         let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
         Self::answering(Some((head + body).into_bytes()))

@@ -1,6 +1,7 @@
 //! Tests of the command line, and of the shape of the whole workspace.
 mod admin;
 mod audit;
+mod daemon;
 mod docs;
 mod help;
 mod imports;
@@ -11,4 +12,5 @@ mod plugin;
 mod program;
 mod recovery;
 mod reference;
+mod refresh;
 mod version;

@@ -107,6 +107,9 @@ pub struct ProviderStatus {
     pub last_look: String,
     /// When all root keys that write last told their version; null if they never did.
     pub last_observation: Option<String>,
+    /// Looks that were asked for at `POST /refresh`.
+    #[serde(default)]
+    pub refreshes: Option<Refreshes>,
     /// Each root key, those that write first, in the order of the configuration.
     pub root_keys: Vec<RootKeyStatus>,
     /// What may be read, whoever wrote it.
@@ -294,6 +297,15 @@ pub struct Ledger {
     pub last: Vec<LedgerEntry>,
 }
 
+/// Looks that were asked for at `POST /refresh`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+pub struct Refreshes {
+    /// How many since the start.
+    pub asked: u64,
+    /// How many of them had been asked for when that look began which ended last.
+    pub done: u64,
+}
+
 /// One key id that became active.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct LedgerEntry {
@@ -450,6 +462,7 @@ impl ProviderStatus {
             trouble: snapshot.trouble.as_ref().map(Trouble::of),
             last_look: time(snapshot.looked.unix),
             last_observation: snapshot.observed.map(|moment| time(moment.unix)),
+            refreshes: Some(Refreshes { asked: provider.refreshes(), done: snapshot.refreshed }),
             root_keys: snapshot.root_keys.iter().map(|key| RootKeyStatus::of(key, now)).collect(),
             readable: Readable::of(provider, &snapshot),
             ledger: Ledger::of(&snapshot),

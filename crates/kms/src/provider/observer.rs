@@ -42,6 +42,7 @@ pub struct Observer {
     turns: Turns,
     rest: Rest,
     looked: Moment,
+    refreshed: u64,
     observed: Option<Moment>,
     wrong: Option<Wrong>,
     /// What was logged of the table of outages.
@@ -82,6 +83,7 @@ impl Observer {
         Ok(Self {
             machine: Machine::new(ledger, resumable, accept_reuse).under(provider.settings.outage),
             looked: provider.watch.now(),
+            refreshed: 0,
             observed: None,
             provider,
             prepared: None,
@@ -100,13 +102,19 @@ impl Observer {
 
     /// Observes until `stop`, and makes way for the successors that are asked for.
     pub async fn run(mut self, mut requests: Requests, stop: CancellationToken) {
+        let mut wanted = false;
         loop {
             self.look().await;
             self.look_at_read_keys().await;
-            let rest = self.rest.after(self.outcome(), chance());
+            let rest = match self.machine.candidate() {
+                // Who wants to know what is new wants it confirmed, too.
+                Some(_) if wanted => AT_MOST_EVERY,
+                _ => self.rest.after(self.outcome(), chance()),
+            };
+            wanted = false;
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
-                () = self.provider.look_is_wanted() => {}
+                () = self.provider.look_is_wanted() => wanted = true,
                 request = requests.next() => self.prepare_successor(request).await,
                 () = stop.cancelled() => return,
             }
@@ -128,6 +136,7 @@ impl Observer {
 
     /// One observation with all that follows from it.
     pub async fn look(&mut self) {
+        let asked_for = self.provider.refreshes();
         // Once more at most: a root key that names another version each time must not hold up anybody.
         for _ in 0..2 {
             let event = match self.provider.observe().await {
@@ -148,6 +157,7 @@ impl Observer {
             self.save_ledger().await;
         }
         self.looked = self.provider.watch.now();
+        self.refreshed = asked_for;
         self.publish();
     }
 
@@ -282,6 +292,7 @@ impl Observer {
         let entries = machine.ledger().entries();
         let snapshot = Snapshot {
             looked: self.looked,
+            refreshed: self.refreshed,
             observed: self.observed,
             candidate: machine.candidate().cloned().zip(machine.progress()),
             refused_reuse: machine.refused_reuse().cloned(),
@@ -394,7 +405,7 @@ impl Provider {
     /// most.
     async fn look_is_wanted(&self) {
         tokio::select! {
-            () = self.wanted.notified() => {}
+            () = self.refreshes.wanted.notified() => {}
             () = self.answers_again() => {}
         }
         let looked = self.snapshot().looked.instant;

@@ -15,6 +15,8 @@ pub struct Snapshot {
     /// When the last look ended; before the first one, when the provider was made. Each call of a look has its deadline,
     /// so that this moves on unless the observer hangs.
     pub looked: Moment,
+    /// How often a look had been asked for when that one began.
+    pub refreshed: u64,
     /// When what should write was last found out.
     pub observed: Option<Moment>,
     /// What is on its way to write, and how far it is.
@@ -50,6 +52,7 @@ impl Snapshot {
     pub(super) fn before_the_first_look(now: Moment, root_keys: Vec<Sighting>) -> Self {
         Self {
             looked: now,
+            refreshed: 0,
             observed: None,
             candidate: None,
             refused_reuse: None,

@@ -3,6 +3,7 @@
 mod faults;
 mod page;
 mod program;
+mod refresh;
 mod rejected;
 
 use std::collections::BTreeSet;

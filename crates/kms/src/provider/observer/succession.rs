@@ -137,6 +137,7 @@ impl Observer {
             turns: self.turns,
             rest: self.rest,
             looked: self.looked,
+            refreshed: self.refreshed,
             observed: self.observed,
             wrong: self.wrong.clone(),
             row: self.row,

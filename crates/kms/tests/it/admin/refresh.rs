@@ -1,0 +1,133 @@
+//! `POST /refresh`: what is asked for happens soon, and nothing else does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use casemate_keyservice::Class;
+use casemate_kms::admin::refresh::Asked;
+use casemate_kms::provider::{Provider, succession};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Window, ask, double, get};
+use crate::node::{Node, settings};
+
+async fn post(window: &Window, query: &str) -> (u16, String) {
+    ask(&window.socket, format!("POST /refresh{query} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await
+}
+
+async fn asked(window: &Window, query: &str) -> Vec<(String, u64)> {
+    let (code, body) = post(window, query).await;
+    assert_eq!(code, 202, "{body}");
+    let Asked { providers } = serde_json::from_str(&body).unwrap();
+    providers.into_iter().map(|of| (of.name, of.refresh)).collect()
+}
+
+async fn named(name: &str) -> Arc<Provider> {
+    let mut settings = settings(&[&double(name)]);
+    settings.name = name.into();
+    Node::start(settings).await.provider
+}
+
+#[tokio::test]
+async fn all_providers_are_asked_or_the_one_that_is_named() {
+    let window = Window::open([named("a").await, named("b").await]).await;
+    let pair = |name: &str, number| (name.to_owned(), number);
+    assert_eq!(asked(&window, "").await, [pair("a", 1), pair("b", 1)]);
+    assert_eq!(asked(&window, "?provider=b").await, [pair("b", 2)]);
+    assert_eq!(asked(&window, "?").await, [pair("a", 2), pair("b", 3)]);
+
+    let (code, body) = post(&window, "?provider=c").await;
+    assert_eq!((code, body.as_str()), (404, "there is no provider \"c\"; there are a, b\n"));
+    for query in ["?name=a", "?provider", "?provider=a&provider=b", "?provider=a%0d"] {
+        let (code, _) = post(&window, query).await;
+        assert!(code == 400 || code == 404, "{query}: {code}");
+    }
+    assert_eq!(asked(&window, "").await, [pair("a", 3), pair("b", 4)], "those asked for nothing");
+    for method in ["GET", "HEAD", "PUT", "DELETE"] {
+        let request = format!("{method} /refresh HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(ask(&window.socket, request.as_bytes()).await.0, 405, "{method}");
+    }
+    assert_eq!(get(&window.socket, "/livez").await.0, 200);
+}
+
+/// The clock jumps whenever all wait: what is measured is how long the observer rested.
+#[tokio::test(start_paused = true)]
+async fn what_is_new_writes_some_seconds_later_and_the_rest_is_as_long_as_ever() {
+    let key = double("a");
+    let node = Node::start(settings(&[&key])).await;
+    let (window, stop) = (Window::open([node.provider.clone()]).await, CancellationToken::new());
+    let (_, requests) = succession();
+    let observing = tokio::spawn(node.observer.run(requests, stop.clone()));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let before = key.calls().observe;
+    key.version_writes(2);
+
+    let since = Instant::now();
+    assert_eq!(asked(&window, "").await[0].1, 1);
+    let writes_2 = async || {
+        let status = window.status().await;
+        status.next_write.is_some_and(|next| next.roots[0].lineage == "exec:a/2").then_some(status.refreshes)
+    };
+    let refreshes = loop {
+        match writes_2().await {
+            Some(refreshes) => break refreshes.unwrap(),
+            None => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "it is a key service, and looked at like one");
+    };
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+    assert_eq!((refreshes.asked, refreshes.done), (1, 1));
+    assert_eq!(key.calls().observe, before + 2, "seen twice");
+
+    // Whoever asks without end does not get more than one look in five seconds.
+    let (before, since) = (key.calls().observe, Instant::now());
+    while since.elapsed() < Duration::from_secs(60) {
+        asked(&window, "").await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!((10..=13).contains(&(key.calls().observe - before)), "{}", key.calls().observe - before);
+    // The last wish is fulfilled, and then there is no hurry.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let refreshes = window.status().await.refreshes.unwrap();
+    assert_eq!(refreshes.done, refreshes.asked);
+    let before = key.calls().observe;
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert_eq!(key.calls().observe, before);
+    stop.cancel();
+    observing.await.unwrap();
+}
+
+/// A look that had begun before is not the one that was asked for.
+#[tokio::test]
+async fn a_look_that_is_under_way_fulfils_no_wish() {
+    let key = double("a");
+    let mut node = Node::start(settings(&[&key])).await;
+    let window = Window::open([node.provider.clone()]).await;
+    let done = async || window.status().await.refreshes.unwrap().done;
+    key.open_gate(false);
+    {
+        let wraps = key.calls().wrap;
+        let mut look = std::pin::pin!(node.observer.look());
+        let begun = async {
+            while key.calls().wrap == wraps {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = &mut look => panic!("the gate is closed"),
+            () = begun => {}
+        }
+        assert_eq!(asked(&window, "").await[0].1, 1);
+        key.open_gate(true);
+        look.await;
+    }
+    assert_eq!(done().await, 0);
+    node.observer.look().await;
+    assert_eq!(done().await, 1);
+    // One that finds nothing but trouble is a look too.
+    key.fails(Some(Class::Unreachable));
+    assert_eq!(asked(&window, "").await[0].1, 2);
+    node.observer.look().await;
+    assert_eq!(done().await, 2);
+}
