@@ -59,7 +59,8 @@ fn describe_command(page: &mut String, command: &Command) {
     let own = if name.contains(' ') { without_global_options(&help) } else { help };
     let own: Vec<&str> = own.lines().map(str::trim_end).collect();
     write!(page, "\n{level} {name}\n\n```\n{}\n```\n", own.join("\n").trim_end()).unwrap();
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+    let shown = |below: &&Command| below.get_name() != "help" && !below.is_hide_set();
+    for below in command.get_subcommands().filter(shown) {
         describe_command(page, below);
     }
 }
