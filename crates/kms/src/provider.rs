@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use casemate_keys::{
-    CacheOf, ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Root, Sealed,
-    WritePolicy, Writer as Program,
+    CacheOf, ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Sealed, WritePolicy,
+    Writer as Program,
 };
 use casemate_keyservice::Failure;
 use casemate_keyservice::guarded::Guarded;
@@ -492,9 +492,9 @@ pub enum KekProblem {
     /// A root key failed.
     #[error(transparent)]
     Root(#[from] Failure),
-    /// This root key is another one than the one that wrapped this node's record.
-    #[error("root key {} does not open what it wrapped: it is another key of that name", .0.lineage)]
-    OtherKey(Root),
+    /// A root key is another one than the one that wrapped this node's record.
+    #[error("a root key does not open what it wrapped: it is another key of that name")]
+    OtherKey,
     /// The record could not be kept.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -110,8 +110,8 @@ pub(super) enum Reopened {
     },
     /// It is not what a new one would be, or is damaged.
     Unfit,
-    /// It is what a new one would be, and this root key does not open it.
-    NotOpened(Root),
+    /// It is what a new one would be, and a root key does not open it.
+    NotOpened,
 }
 
 /// Asks root keys.
@@ -265,7 +265,7 @@ impl Keyholder {
             let payload = match self.key(root)?.unwrap_own(root, &digest, wrap).await {
                 Ok(payload) => payload,
                 Err(failure) if failure.class == Class::NotOpened => {
-                    return Ok(Reopened::NotOpened(root.clone()));
+                    return Ok(Reopened::NotOpened);
                 }
                 Err(failure) if failure.class.could_not_be_asked() => {
                     not_asked.push(failure);

@@ -41,6 +41,8 @@ pub struct Observer {
     started: Instant,
     turns: Turns,
     rest: Rest,
+    /// What is noted on disk of the record.
+    disowned: bool,
     looked: Moment,
     refreshed: u64,
     observed: Option<Moment>,
@@ -74,9 +76,9 @@ impl Observer {
                 last.cluster_id(), provider.settings.cluster,
             );
         }
-        let resumable = provider
-            .store
-            .record()?
+        let stored = provider.store.record()?;
+        let disowned = stored.as_ref().is_some_and(|stored| stored.is_disowned);
+        let resumable = stored
             .and_then(|stored| record_of(&stored.bytes))
             .map(|record| record.core().policy.clone())
             .filter(|policy| provider.is_of_configuration(policy));
@@ -95,6 +97,7 @@ impl Observer {
             started: Instant::now(),
             turns: Turns::default(),
             rest: Rest::default(),
+            disowned,
             wrong: None,
             row: None,
         })
@@ -194,6 +197,7 @@ impl Observer {
         let mut again = false;
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
+            self.note_owner(&event).await;
             for action in self.machine.handle(self.now(), event) {
                 match action {
                     Action::ObserveAgain => again = true,
@@ -212,6 +216,28 @@ impl Observer {
         again
     }
 
+    /// So that a later run, which may find no root key to ask, does not write with the record of another key.
+    async fn note_owner(&mut self, event: &Event) {
+        let is_disowned = match event {
+            Event::RecordOpened(_) => false,
+            Event::RecordNotOpened(_) => true,
+            _ => return,
+        };
+        if self.rehearsing || self.disowned == is_disowned {
+            return;
+        }
+        let store = self.provider.store.clone();
+        let noted = tokio::task::spawn_blocking(move || store.note_disowned(is_disowned)).await;
+        match noted {
+            Ok(Ok(())) => self.disowned = is_disowned,
+            // The next look tries again.
+            Ok(Err(problem)) => {
+                tracing::error!(provider = %self.provider.name(), %problem, "whose record it is can't be noted");
+            }
+            Err(_) => {}
+        }
+    }
+
     async fn prepare(&mut self, policy: &WritePolicy) -> Vec<Event> {
         let key_id = policy.key_id();
         match self.provider.kek_for(policy).await {
@@ -220,7 +246,7 @@ impl Observer {
                 let opened = (origin == KekOrigin::Record).then(|| Event::RecordOpened(key_id.clone()));
                 opened.into_iter().chain([Event::Prepared(key_id)]).collect()
             }
-            Err(KekProblem::OtherKey(_)) => vec![Event::RecordNotOpened(key_id)],
+            Err(KekProblem::OtherKey) => vec![Event::RecordNotOpened(key_id)],
             Err(problem) => {
                 let found = match &problem {
                     KekProblem::Root(failure) => trouble(failure),
@@ -436,7 +462,7 @@ impl Provider {
         let made = |kek| (kek, KekOrigin::Made);
         let Some(stored) = stored else { return self.new_kek(policy).await.map(made) };
         let reopened = match self.keyholder.reopen(policy, &stored.bytes).await {
-            Err(failure) if failure.class.could_not_be_asked() => {
+            Err(failure) if failure.class.could_not_be_asked() && !stored.is_disowned => {
                 let held = self
                     .keyholder
                     .reopen_held(policy, &stored.bytes, |annotation| self.opened.held(annotation));
@@ -452,6 +478,9 @@ impl Provider {
         match reopened {
             Reopened::Kek { kek, by_all, is_old } => {
                 let origin = if by_all { KekOrigin::Record } else { KekOrigin::RecordInPart };
+                if stored.is_disowned && !by_all {
+                    return Err(KekProblem::OtherKey);
+                }
                 if !is_old {
                     return Ok((kek, origin));
                 }
@@ -464,11 +493,11 @@ impl Provider {
                 }
             }
             // As it was written: it is not the record that is wrong. To make another one would hide that.
-            Reopened::NotOpened(root) if stored.is_whole => {
+            Reopened::NotOpened if stored.is_whole => {
                 self.keyholder.make(policy, &self.recipients).await?;
-                Err(KekProblem::OtherKey(root))
+                Err(KekProblem::OtherKey)
             }
-            Reopened::NotOpened(_) | Reopened::Unfit => self.new_kek(policy).await.map(made),
+            Reopened::NotOpened | Reopened::Unfit => self.new_kek(policy).await.map(made),
         }
     }
 }

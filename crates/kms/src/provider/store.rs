@@ -15,6 +15,8 @@ use rustix::io::Errno;
 const RECORD: &str = "record";
 /// SHA-256 of the record's file, in hex: who sees a record that does not open wants to know whether it is as it was.
 const RECORD_DIGEST: &str = "record.sha256";
+/// The same, of the record that a root key that is well did not open: another key of the same name is there.
+const DISOWNED: &str = "record.disowned";
 /// With the tag that may stand behind a record.
 const MAX_STORED_LEN: usize = MAX_RECORD_LEN + size_of::<Digest>();
 const LEDGER: &str = "ledger";
@@ -35,6 +37,8 @@ pub struct StoredRecord {
     pub bytes: Vec<u8>,
     /// Whether it is known to be what was saved: damage is no reason to doubt a root key.
     pub is_whole: bool,
+    /// Whether a root key that is well has said that it is none of its own.
+    pub is_disowned: bool,
 }
 
 /// The state directory could not be used.
@@ -101,7 +105,20 @@ impl Store {
         };
         // It is told apart from damage only if it can be read.
         let said = read(&self.folder.join(RECORD_DIGEST), DIGEST_LEN as u64).ok().flatten();
-        Ok(bytes.map(|bytes| StoredRecord { is_whole: said == Some(digest_of(&bytes)), bytes }))
+        let disowned = read(&self.folder.join(DISOWNED), DIGEST_LEN as u64).ok().flatten();
+        Ok(bytes.map(|bytes| {
+            let digest = Some(digest_of(&bytes));
+            StoredRecord { is_whole: said == digest, is_disowned: disowned == digest, bytes }
+        }))
+    }
+
+    /// Notes for later runs whether a root key that is well has said that the current record is none of its own.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn note_disowned(&self, is_disowned: bool) -> Result<(), StoreError> {
+        let digest = if is_disowned { self.record()?.map(|record| digest_of(&record.bytes)) } else { None };
+        self.replace(DISOWNED, &digest.unwrap_or_default())
     }
 
     /// Replaces the current record.

@@ -115,6 +115,31 @@ async fn one_of_two_root_keys_is_another_one() {
     assert_eq!(**node.open(&stored).await.unwrap(), DEK);
 }
 
+/// The other one of two opens the record, and says nothing of the one that is another key.
+#[tokio::test]
+async fn a_restart_in_an_outage_does_not_write_with_it() {
+    let (a, b) = (double(), Arc::new(RootKeyDouble::new("b", Algorithm::TRANSIT)));
+    let folder = tempfile::tempdir().unwrap();
+    let start = async || Node::start_in(folder.path(), settings(&[&a, &b])).await;
+    let mut node = start().await;
+    let stored = node.seal(&DEK).await;
+    b.is_made_again(1);
+    node.observer.look().await;
+    node.observer.look().await;
+    drop(node);
+    b.fails(Some(Class::Unreachable));
+    let mut node = start().await;
+    assert!(node.provider.encrypt(&DEK, &Told::default()).await.is_err());
+    assert_eq!(**node.open(&stored).await.unwrap(), DEK);
+    // The right one is back: it is noted, and the next outage stops nothing.
+    (b.fails(None), b.is_made_again(0));
+    node.observer.look().await;
+    assert_eq!(node.seal(&DEK).await.annotation, stored.annotation);
+    drop(node);
+    b.fails(Some(Class::Unreachable));
+    assert_eq!(start().await.seal(&DEK).await.annotation, stored.annotation);
+}
+
 #[tokio::test]
 async fn a_look_while_all_is_well_is_three_calls() {
     let key = double();

@@ -29,7 +29,7 @@ fn programs_read_commit_features_and_cryptographic_module() {
             "configuration": "casemate.dev/v1alpha1",
             "kms": "v2",
             "record_format": 1,
-            "key_services": ["file"],
+            "key_services": ["file", "transit", "pkcs11"],
         })
     );
 }

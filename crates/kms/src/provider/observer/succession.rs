@@ -136,6 +136,7 @@ impl Observer {
             started: self.started,
             turns: self.turns,
             rest: self.rest,
+            disowned: self.disowned,
             looked: self.looked,
             refreshed: self.refreshed,
             observed: self.observed,
