@@ -132,7 +132,8 @@ async fn a_restart_in_an_outage_does_not_write_with_it() {
     assert!(node.provider.encrypt(&DEK, &Told::default()).await.is_err());
     assert_eq!(**node.open(&stored).await.unwrap(), DEK);
     // The right one is back: it is noted, and the next outage stops nothing.
-    (b.fails(None), b.is_made_again(0));
+    b.fails(None);
+    b.is_made_again(0);
     node.observer.look().await;
     assert_eq!(node.seal(&DEK).await.annotation, stored.annotation);
     drop(node);
