@@ -197,6 +197,26 @@ impl Keyholder {
         if failures.is_empty() { Ok(probed) } else { Err(failures) }
     }
 
+    /// Whether one of the root keys that are here opens the record of `kek`.
+    ///
+    /// # Errors
+    /// The last one's answer.
+    pub(super) async fn opens(&self, kek: &WriteKek) -> Result<(), Failure> {
+        let what = format!("no root key of {} is configured", kek.key_id);
+        let mut last = Failure::new(Class::Refused, what, "add one under rootKeys or readKeys");
+        for (root, wrap) in kek.record.wraps().filter(|(root, _)| self.key(root).is_ok()) {
+            match self.is_of(root, wrap, kek).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {
+                    let what = format!("root key {} does not open what is written now", root.lineage);
+                    last = Failure::new(Class::NotOpened, what, "it is another key of that name");
+                }
+                Err(failure) => last = failure,
+            }
+        }
+        Err(last)
+    }
+
     /// Whether `wrap` of the record of `kek` opens to it.
     async fn is_of(&self, root: &Root, wrap: &[u8], kek: &WriteKek) -> Result<bool, Failure> {
         let core = kek.record.core().digest();

@@ -270,6 +270,22 @@ async fn a_root_key_that_answers_must_answer_then_too() {
     drop(running.prepare(reading(&[&elsewhere_a], &[&b, &c])).await.unwrap());
 }
 
+/// Another service has a key of that name, which answers as well as the right one.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_open_what_is_written_does_not_take_over() {
+    let (a, elsewhere, b) = (double("a"), double("a"), double("b"));
+    elsewhere.is_made_again(1);
+    let running = Running::start(settings(&[&a])).await;
+    for changed in [settings(&[&elsewhere]), settings(&[&elsewhere, &b]), reading(&[&b], &[&elsewhere])] {
+        let why = running.prepare(changed).await.unwrap_err().to_string();
+        assert!(why.contains("could not be opened any more"), "{why}");
+    }
+    drop(running.prepare(settings(&[&a, &b])).await.unwrap());
+    // In an outage nobody can tell, and nothing is lost that opened now.
+    a.fails(Some(Class::Unreachable));
+    drop(running.prepare(settings(&[&elsewhere])).await.unwrap());
+}
+
 /// It would go on, and refuse to write after a restart.
 #[tokio::test(start_paused = true)]
 async fn a_version_that_wrote_before_or_is_not_read_does_not_take_over() {

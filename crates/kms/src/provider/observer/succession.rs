@@ -157,6 +157,7 @@ impl Observer {
             )));
         }
         self.keeps_answers(next).await?;
+        self.keeps_opening(next).await?;
         if next.machine.active().is_some() {
             self.still_writes(next).await?;
             next.show();
@@ -187,6 +188,17 @@ impl Observer {
             }
         }
         Ok(())
+    }
+
+    /// What is written now must open then: at another address there may be another key of that name.
+    async fn keeps_opening(&self, next: &Self) -> Result<(), NotReady> {
+        let Some(kek) = self.kek_in_use() else { return Ok(()) };
+        match next.provider.keyholder.opens(&kek).await {
+            Err(failure) if self.provider.keyholder.opens(&kek).await.is_ok() => Err(NotReady(format!(
+                "what is written now could not be opened any more after a restart: {failure}"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What goes on now must go on after a restart too, when nothing but the configuration says what writes.
