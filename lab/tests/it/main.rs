@@ -5,6 +5,7 @@ mod admin;
 mod failing;
 mod fault_proxy;
 mod faults;
+mod key_faults;
 mod kms_client;
 mod leftovers;
 mod load;
