@@ -10,6 +10,8 @@ use serde::Serialize;
 
 use crate::output::{Exit, Failure, Output};
 
+mod plan_rotation;
+
 /// `casemate key`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -38,6 +40,9 @@ enum Verb {
         Prove first that no object in etcd and no backup needs it. The secret goes from this file only: \
         not from other nodes, from backups, or from the disk blocks where the file was.")]
     Retire(RetireArgs),
+    /// Say what the next look at the root keys would come to, and why
+    #[command(long_about = plan_rotation::ABOUT, after_help = plan_rotation::EXIT_CODES)]
+    PlanRotation(plan_rotation::Args),
 }
 
 #[derive(clap::Args)]
@@ -103,6 +108,7 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Verb::Activate(args) => activate(args, output),
         Verb::List(args) => list(args, output),
         Verb::Retire(args) => retire(args, output),
+        Verb::PlanRotation(args) => plan_rotation::run(args, output),
     }
 }
 

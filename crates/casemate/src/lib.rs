@@ -11,13 +11,15 @@
 //! * `output`: tables, JSON, exit codes, errors
 //! * `audit`: whether an audit log is as it was written
 //! * `inspect`: what some bytes are, and which key they need
-//! * `key`: root keys in files: new, add-version, activate, list, retire
-//! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe
+//! * `host`: the configuration of a plugin host and its root keys, for commands that run there
+//! * `key`: root keys in files: new, add-version, activate, list, retire; of any kind: plan-rotation
+//! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe, refresh
 //! * `recovery`: identities for recovery: new, test
 //! * `manual`: man pages and shell completion
 //! * `version`: what was built, and with which cryptography
 mod audit;
 mod cli;
+mod host;
 mod inspect;
 mod key;
 mod kms;

@@ -46,6 +46,11 @@ impl Failure {
     pub(crate) fn new(exit: Exit, error: &dyn fmt::Display) -> Self {
         Self { exit, text: error.to_string() }
     }
+
+    /// What is told.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
 }
 
 /// Flags that all commands share.

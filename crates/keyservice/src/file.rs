@@ -13,6 +13,7 @@ use casemate_keys::secret_memory::with_wiped_stack;
 use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, Root, gcm, payload};
 use zeroize::Zeroizing;
 
+use crate::selection::Candidate;
 use crate::{Answer, Class, Failure, Pace, RootKey};
 
 mod keyring;
@@ -113,6 +114,18 @@ impl RootKey for FileKey {
             let lineage = keyring.lineage(number).ok_or_else(|| source.missing(&keyring, number, None))?;
             source.secret(&keyring, &lineage)?;
             Ok(Root { lineage, algorithm: Algorithm::FILE_AES256_GCM })
+        })
+    }
+
+    fn versions(&self) -> Answer<'_, Vec<Candidate>> {
+        self.read(|_, keyring| {
+            let candidate = |(number, version): (u32, &Version)| Candidate {
+                version: number.to_string(),
+                labels: Vec::new(),
+                current: number == keyring.active(),
+                disabled: version.retired_at().map(|at| format!("retired at {at}")),
+            };
+            Ok(keyring.versions().map(candidate).collect())
         })
     }
 

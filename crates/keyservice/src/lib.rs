@@ -22,6 +22,8 @@ use std::time::Duration;
 use casemate_keys::{Digest, Lineage, LineagePrefix, Root, payload};
 use zeroize::Zeroizing;
 
+use self::selection::Candidate;
+
 pub mod file;
 pub mod guarded;
 #[cfg(feature = "transit")]
@@ -53,6 +55,15 @@ pub trait RootKey: fmt::Debug + Send + Sync {
     ///
     /// [`Class::Undecided`] if the service is well and the selection fits none of its versions, or several.
     fn observe(&self) -> Answer<'_, Root>;
+
+    /// All versions that the service shows, for people: nothing follows from them. A service that can't list any tells the
+    /// one that writes.
+    fn versions(&self) -> Answer<'_, Vec<Candidate>> {
+        Box::pin(async {
+            let version = self.observe().await?.lineage.to_string();
+            Ok(vec![Candidate { version, labels: Vec::new(), current: true, disabled: None }])
+        })
+    }
 
     /// Wraps a payload under exactly this version, binding the digest of the core where the service can.
     fn wrap<'a>(

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// One version of a root key, as its service shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Candidate {
     /// What the admin knows it by: a number, an id.
     pub version: String,

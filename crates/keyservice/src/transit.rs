@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::http::{Http, Reply};
+use crate::selection::Candidate;
 use crate::{Answer, Class, Failure, RootKey};
 
 mod answer;
@@ -228,6 +229,10 @@ impl RootKey for TransitKey {
             let lineage = state.selected(self.selection, &self.place)?;
             Ok(Root { lineage, algorithm: Algorithm::TRANSIT })
         })
+    }
+
+    fn versions(&self) -> Answer<'_, Vec<Candidate>> {
+        Box::pin(async move { Ok(self.state().await?.candidates(self.selection)) })
     }
 
     fn wrap<'a>(

@@ -36,7 +36,7 @@ pub use observer::{NotReady, OBSERVE_EVERY, Observer, PROBE_EVERY, Ready, Reques
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
 pub use sealed::{Peeked, Protection, SealedCounts, SealedError, SecretError, SecretKind, peek_sealed_cache};
 pub use snapshot::{Snapshot, Wrong};
-pub use store::{Store, StoreError};
+pub use store::{Store, StoreError, StoredRecord};
 pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
 
 /// How long an Encrypt on the same connection keeps to the key id of a Status: kube-apiserver compares the

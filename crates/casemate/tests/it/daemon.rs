@@ -67,6 +67,13 @@ impl Host {
         fs::set_permissions(self.config(), fs::Permissions::from_mode(0o644)).unwrap();
     }
 
+    /// Puts `to` where `from` stands in the configuration.
+    pub(crate) fn change(&self, from: &str, to: &str) {
+        let text = fs::read_to_string(self.config()).unwrap();
+        assert!(text.contains(from), "{from} is not in\n{text}");
+        self.configure(&text.replace(from, to));
+    }
+
     /// Stages a version and activates it.
     pub(crate) fn rotate(&self) {
         KeyFile::at(self.file("main.key"))

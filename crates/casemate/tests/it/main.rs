@@ -8,6 +8,7 @@ mod imports;
 mod inspect;
 mod key;
 mod kms;
+mod plan_rotation;
 mod plugin;
 mod program;
 mod recovery;

@@ -242,6 +242,10 @@ impl Fields<'_> {
         let kinds = rule["type"].as_str().or_else(|| rule["type"][0].as_str());
         let limit = |name: &str| rule[name].as_u64();
         match kinds.unwrap_or_else(|| panic!("a rule of no type: {rule}")) {
+            "object" if rule["properties"].is_null() => {
+                let each = self.accepted(&rule["additionalProperties"]).0;
+                (format!("fields of any name, each {each}"), None)
+            }
             "object" => ("fields, see below".to_owned(), Some(("", rule.clone()))),
             "array" => {
                 let items = match (limit("minItems"), limit("maxItems")) {
@@ -255,6 +259,7 @@ impl Fields<'_> {
                     (each, None) => (format!("{items}, each {each}"), None),
                 }
             }
+            "boolean" => ("true or false".to_owned(), None),
             "integer" => {
                 let least = limit("minimum").unwrap_or(0);
                 let most = limit("maximum").map(|most| format!(" to {most}"));

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use super::sign::Signing;
 use super::{CkaId, Wrapping, Writes};
+use crate::selection::Candidate;
 use crate::{Class, Failure};
 
 /// No frame is longer.
@@ -26,6 +27,8 @@ pub(super) struct Request {
 pub(super) enum Ask {
     /// Which key writes.
     Observe { wrapping: Wrapping, keys: BTreeSet<CkaId>, writes: Writes },
+    /// Which keys there are, of these.
+    Versions { wrapping: Wrapping, keys: BTreeSet<CkaId> },
     /// The bytes are a payload.
     Wrap { wrapping: Wrapping, key: CkaId, associated: Vec<u8> },
     /// The bytes are a message.
@@ -51,6 +54,8 @@ pub(super) enum Outcome {
     Done,
     /// This key writes.
     Writes(CkaId),
+    /// These are there.
+    Versions(Vec<Candidate>),
     Failed {
         class: Class,
         what: String,

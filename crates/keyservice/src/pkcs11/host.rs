@@ -16,7 +16,7 @@ use super::code::{Cure, may_blame_ciphertext};
 use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::sign::sign;
 use super::token::{Module, Trouble};
-use super::wraps::{Key, observe};
+use super::wraps::{Key, observe, versions};
 use super::{CkaId, HostConfig};
 use crate::Failure;
 
@@ -182,6 +182,9 @@ fn go(
         Ask::Observe { wrapping, keys, writes } => {
             (Outcome::Writes(observe(session, *wrapping, keys, writes)?), Zeroizing::default())
         }
+        Ask::Versions { wrapping, keys } => {
+            (Outcome::Versions(versions(session, *wrapping, keys)?), Zeroizing::default())
+        }
         Ask::Sign { key, signing } => done(sign(session, *signing, key, bytes)?.into()),
         Ask::Wrap { wrapping, key, associated } => {
             done(Key::enabled(session, *wrapping, key)?.wrap(associated, bytes)?.into())
@@ -210,7 +213,7 @@ impl Ask {
     fn key(&self) -> Option<&CkaId> {
         match self {
             Self::Observe { writes: super::Writes::Pinned(key), .. } => Some(key),
-            Self::Observe { .. } => None,
+            Self::Observe { .. } | Self::Versions { .. } => None,
             Self::Sign { key, .. } | Self::Wrap { key, .. } | Self::Unwrap { key, .. } => Some(key),
         }
     }

@@ -10,6 +10,7 @@ use super::client::{Host, Reply};
 use super::frame::{Ask, Outcome};
 use super::sign::Signing;
 use super::{CkaId, Launch, Patience, Pkcs11Config, Wrapping};
+use crate::selection::Candidate;
 use crate::{Answer, Class, Failure, RootKey};
 
 /// A root key in a token.
@@ -108,6 +109,16 @@ impl RootKey for Pkcs11Key {
                 (Outcome::Writes(key), _) if keys.contains(&key) => {
                     Ok(Root { lineage: key.lineage(), algorithm: wrapping.algorithm() })
                 }
+                _ => Err(senseless()),
+            }
+        })
+    }
+
+    fn versions(&self) -> Answer<'_, Vec<Candidate>> {
+        Box::pin(async {
+            let ask = Ask::Versions { wrapping: self.config.wrapping, keys: self.config.keys.clone() };
+            match call(&self.host, ask, &[]).await? {
+                (Outcome::Versions(candidates), _) => Ok(candidates),
                 _ => Err(senseless()),
             }
         })

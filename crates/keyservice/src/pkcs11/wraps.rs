@@ -53,16 +53,31 @@ pub(super) fn observe(
         Writes::Pinned(id) => return Key::enabled(session, wrapping, id).map(|key| key.id),
         Writes::Label(label) => label,
     };
-    let mut there = Vec::new();
-    for id in keys {
-        there.extend(Key::find(session, wrapping, id)?);
-    }
+    let mut there = present(session, wrapping, keys)?;
     let candidates: Vec<Candidate> = there.iter().map(Key::candidate).collect();
     let place = choose(&candidates, &Selection::Label(label.clone())).map_err(|undecided| {
         let remedy = "set CKA_LABEL of exactly one enabled key that the configuration lists; until then the key that wrote goes on";
         Trouble::Found(Failure::new(Class::Undecided, undecided.to_string(), remedy))
     })?;
     Ok(there.swap_remove(place).id)
+}
+
+/// The keys that are there, of those that are configured.
+pub(super) fn versions(
+    session: &Session,
+    wrapping: Wrapping,
+    keys: &BTreeSet<CkaId>,
+) -> Result<Vec<Candidate>, Trouble> {
+    Ok(present(session, wrapping, keys)?.iter().map(Key::candidate).collect())
+}
+
+fn present<'a>(
+    session: &'a Session,
+    wrapping: Wrapping,
+    keys: &BTreeSet<CkaId>,
+) -> Result<Vec<Key<'a>>, Trouble> {
+    let found = keys.iter().filter_map(|id| Key::find(session, wrapping, id).transpose());
+    found.collect()
 }
 
 impl<'a> Key<'a> {

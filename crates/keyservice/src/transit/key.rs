@@ -83,7 +83,7 @@ impl KeyState {
     }
 
     /// The versions that may be told: all that can be meant, and of a long history the end.
-    fn candidates(&self, selection: Selection) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, selection: Selection) -> Vec<Candidate> {
         let mut numbers: Vec<u32> = self.keys.keys().filter_map(|number| number.parse().ok()).collect();
         numbers.sort_unstable();
         let told = numbers.len().saturating_sub(TOLD);

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use casemate_keys::names::sha256;
-use casemate_keys::{Digest, MAX_RECORD_LEN};
+use casemate_keys::{Digest, MAX_RECORD_LEN, Record};
 use casemate_kms_state::{Ledger, LedgerDamage};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+use super::kek::record_of;
 
 const RECORD: &str = "record";
 /// SHA-256 of the record's file, in hex: who sees a record that does not open wants to know whether it is as it was.
@@ -63,6 +65,13 @@ pub enum StoreError {
     },
 }
 
+impl StoredRecord {
+    /// The record, if these bytes are one. Only its local KEK can tell whether it was changed.
+    pub fn record(&self) -> Option<Record> {
+        record_of(&self.bytes)
+    }
+}
+
 impl StoreError {
     /// Whether the system did its part, and what is there can't be what was asked for.
     pub(super) fn is_of_content(&self) -> bool {
@@ -96,20 +105,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn record(&self) -> Result<Option<StoredRecord>, StoreError> {
-        let bytes = match read(&self.folder.join(RECORD), MAX_STORED_LEN as u64) {
-            Err(StoreError::System { path, source, .. }) if source.kind() == ErrorKind::InvalidData => {
-                tracing::warn!(path = %path.display(), problem = %source, "this is no record; a new one replaces it");
-                None
-            }
-            read => read?,
-        };
-        // It is told apart from damage only if it can be read.
-        let said = read(&self.folder.join(RECORD_DIGEST), DIGEST_LEN as u64).ok().flatten();
-        let disowned = read(&self.folder.join(DISOWNED), DIGEST_LEN as u64).ok().flatten();
-        Ok(bytes.map(|bytes| {
-            let digest = Some(digest_of(&bytes));
-            StoredRecord { is_whole: said == digest, is_disowned: disowned == digest, bytes }
-        }))
+        stored_record(&self.folder)
     }
 
     /// Notes for later runs whether a root key that is well has said that the current record is none of its own.
@@ -140,6 +136,14 @@ impl Store {
     ) -> Result<(Ledger, Option<LedgerDamage>), StoreError> {
         let text = read(&state_directory.join(name).join(LEDGER), MAX_LEDGER_LEN)?.unwrap_or_default();
         Ok(Ledger::parse(&text))
+    }
+
+    /// The current record of provider `name`, looked at beside the process that may be using it. Changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn peek_record(state_directory: &Path, name: &str) -> Result<Option<StoredRecord>, StoreError> {
+        stored_record(&state_directory.join(name))
     }
 
     /// The ledger, and what of it could not be read. A damaged file is kept aside for people to look at.
@@ -229,6 +233,23 @@ impl Store {
             StoreError::System { path: path.clone(), action: "written", source }
         })
     }
+}
+
+fn stored_record(folder: &Path) -> Result<Option<StoredRecord>, StoreError> {
+    let bytes = match read(&folder.join(RECORD), MAX_STORED_LEN as u64) {
+        Err(StoreError::System { path, source, .. }) if source.kind() == ErrorKind::InvalidData => {
+            tracing::warn!(path = %path.display(), problem = %source, "this is no record; a new one replaces it");
+            None
+        }
+        read => read?,
+    };
+    // It is told apart from damage only if it can be read.
+    let said = read(&folder.join(RECORD_DIGEST), DIGEST_LEN as u64).ok().flatten();
+    let disowned = read(&folder.join(DISOWNED), DIGEST_LEN as u64).ok().flatten();
+    Ok(bytes.map(|bytes| {
+        let digest = Some(digest_of(&bytes));
+        StoredRecord { is_whole: said == digest, is_disowned: disowned == digest, bytes }
+    }))
 }
 
 const DIGEST_LEN: usize = 2 * size_of::<Digest>();
