@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""What `./dev bench` measures: casemate-kms beside a Go plugin that does the same work (bench/peer), in one run.
+"""What `./dev bench` measures.
 
-Both are called by kube-apiserver's own client, in two generations. Rounds alternate between the two, and a ratio is the
+`plugin`: casemate-kms beside a Go plugin that does the same work (bench/peer), in one run. Both are called by kube-apiserver's own client, in two generations. Rounds alternate between the two, and a ratio is the
 median of the rounds' ratios: what the machine does besides hits both. Absolute figures are this machine's only.
+`coldstart`, `outage`, `idle` and `soak` stand in key_services.py.
 """
 import argparse, contextlib, json, os, pathlib, platform, resource, signal, statistics, subprocess, sys, tempfile, time
 
+import key_services
+from budget import Budget, shown, verdict
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/reference/benchmarks.md"
-MARK = "<!-- Made by ./dev bench plugin --write, from here to the end -->\n"
 
 METHODS = ["status", "encrypt", "decrypt"]
 IN_FLIGHT = [1, 50, 500]
@@ -16,19 +19,6 @@ GENERATIONS = ["37", "31"]
 PREPARED = 32  # Encrypts that kms-client does for its Decrypts, before the warm-up
 MIB = 1024 * 1024
 TICK = os.sysconf("SC_CLK_TCK")
-
-
-class Budget:
-    """The most, or the least, that ours may be: as a ratio to the peer, or in itself."""
-    def __init__(self, most=None, least=None):
-        self.most, self.least = most, least
-
-    def __str__(self):
-        return f"≤ {self.most:g}" if self.most is not None else f"≥ {self.least:g}"
-
-    def met(self, value):
-        value = round(value, 2)  # as it is printed
-        return value <= self.most if self.most is not None else value >= self.least
 
 
 def latency_budget(in_flight, rank):
@@ -50,24 +40,30 @@ def main():
         size = (options.programs / "dist/casemate-kms").stat().st_size / MIB
         print(f"casemate-kms {size:.2f} MiB, budget {SIZE} MiB: {verdict(SIZE, size)}")
         return 0 if SIZE.met(size) else 1
+    if options.what in key_services.PARTS:
+        return key_services.main(options)
     say(f"load average {os.getloadavg()[0]:.2f} at the start: what else runs here is measured too")
     with tempfile.TemporaryDirectory(dir=options.programs) as folder:
         measured = measure(options, pathlib.Path(folder))
     report = markdown(measured)
     print(json.dumps(measured, indent=2) if options.output == "json" else report)
     if options.write:
-        PAGE.write_text(PAGE.read_text().partition(MARK)[0] + MARK + "\n" + report)
+        key_services.put(PAGE, "plugin", report)
     return 0
 
 
 def parse():
     parser = argparse.ArgumentParser(prog="./dev bench")
-    parser.add_argument("what", choices=["plugin", "size"])
+    parser.add_argument("what", choices=["plugin", "size", *key_services.PARTS])
     parser.add_argument("--programs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=5, help="of each pair; default 5")
-    parser.add_argument("--calls", type=int, default=30_000, help="of one round at 1 in flight; five times as many above")
+    parser.add_argument("--rounds", type=int, default=5, help="of each pair; default 5; plugin and outage")
+    parser.add_argument("--calls", type=int, default=30_000,
+                        help="of one round at 1 in flight; five times as many above; plugin and outage")
     parser.add_argument("--memory-calls", type=int, default=1_000_000, help="before resident memory is taken")
     parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--keks", type=int, default=200, help="local KEKs at most; coldstart")
+    parser.add_argument("--minutes", type=int, default=20, help="how long; idle and soak")
+    parser.add_argument("--key-service", choices=["openbao", "softhsm"], default="openbao", help="of soak")
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument("--write", action="store_true", help=f"also to {PAGE.relative_to(ROOT)}")
     return parser.parse_args()
@@ -218,7 +214,7 @@ def markdown(measured):
 
 def call_table(measured, generation, version):
     count = f"{measured['calls']:,}", f"{measured['calls'] * 5:,}"
-    lines = [f"## Calls, client of kube-apiserver {version}", "",
+    lines = [f"### Calls, client of kube-apiserver {version}", "",
              f"Rounds: {measured['rounds']}. Calls in each: {count[0]} at 1 in flight, {count[1]} above; "
              "Status, Encrypt and Decrypt in turn.", "",
              "| in flight | | casemate-kms | Go | ratio | budget | |", "|---:|---|---:|---:|---:|---|---|"]
@@ -243,7 +239,7 @@ def call_table(measured, generation, version):
 
 
 def process_table(measured):
-    lines = ["## The process", "", "| | casemate-kms | Go | ratio | budget | |", "|---|---:|---:|---:|---|---|"]
+    lines = ["### The process", "", "| | casemate-kms | Go | ratio | budget | |", "|---|---:|---:|---:|---|---|"]
 
     def row(what, unit, budget, ours, peer):
         limit = f"{budget} {unit}" if budget else ""
@@ -263,15 +259,6 @@ def process_table(measured):
     memory("at its highest", None, "after", "VmHWM")
     row("program, stripped", "MiB", SIZE, measured["size_mib"]["ours"], measured["size_mib"]["peer"])
     return lines
-
-
-def shown(value, unit):
-    number = f"{value:,.0f}" if value >= 1000 else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
-    return f"{number} {unit}" if unit != "/s" else f"{number}/s"
-
-
-def verdict(budget, value):
-    return "" if budget is None else "met" if budget.met(value) else "**missed**"
 
 
 def output(command):

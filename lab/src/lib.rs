@@ -60,10 +60,12 @@
 //! | [`softhsm`] | [`SoftHsm`]: PKCS#11 tokens |
 //! | [`misbehaving`] | [`MisbehavingModule`]: a PKCS#11 module that hangs, crashes, lies and leaks |
 //! | [`demo`] | the main job, told step by step |
+//! | [`bench`] | what a key service costs, and what it does to callers when it is slow or hangs |
 //! | `tools`, `python`, `rage`, `cache` | where programs come from |
 
 mod apiserver;
 pub mod authority;
+pub mod bench;
 mod cache;
 pub mod demo;
 mod encryption;

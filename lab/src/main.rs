@@ -3,7 +3,7 @@
 use std::{env, fs, io, process::ExitCode};
 
 use anyhow::Context as _;
-use casemate_lab::{Encryption, Lab, Tool, cache_dir, demo, python, softhsm};
+use casemate_lab::{Encryption, Lab, Tool, bench, cache_dir, demo, python, softhsm};
 
 const USAGE: &str = "\
 ./dev lab: real Kubernetes parts on this machine
@@ -15,6 +15,8 @@ const USAGE: &str = "\
       Tells the main job on them: encrypt, prove, rotate, migrate, prove. Stays up then, unless --once.
   ./dev lab tools [--bench]
       Prints the path of each program that the lab starts, or the benchmark, after building what is missing.
+  ./dev lab bench coldstart|outage|idle|soak [OPTION VALUE...]
+      Measures, and prints JSON; `./dev bench` runs it on the release build and makes tables of it.
   ./dev lab python
       Prints the path of a Python that has what the lab's programs import.
 ";
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["set-label", slot, id, label] => set_label(slot, id, label),
         ["tools"] => tools(&Tool::LAB),
         ["tools", "--bench"] => tools(&Tool::BENCH),
+        ["bench", what, options @ ..] => measure(what, options),
         ["python"] => python().map(|path| println!("{}", path.display())).map_err(Into::into),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
@@ -74,6 +77,21 @@ fn tools(chosen: &[Tool]) -> anyhow::Result<()> {
         println!("{tool}\t{}", tool.path()?.display());
     }
     println!("cache\t{}", cache_dir()?.display());
+    Ok(())
+}
+
+fn measure(what: &str, options: &[&str]) -> anyhow::Result<()> {
+    let mut asked = bench::Options::default();
+    let (pairs, rest) = options.as_chunks::<2>();
+    let unfit = |wrong: String| Usage(format!("bench: {wrong}"));
+    if let [option] = rest {
+        return Err(unfit(format!("{option} needs a value")).into());
+    }
+    for [option, value] in pairs {
+        asked.set(option, value).map_err(unfit)?;
+    }
+    let what = what.parse().map_err(unfit)?;
+    println!("{:#}", bench::run(what, &asked)?);
     Ok(())
 }
 

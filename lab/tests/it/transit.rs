@@ -12,6 +12,7 @@ use casemate_keyservice::{
 use casemate_lab::{Authority, FaultProxy, Lab, OpenBao, openbao::JwtIssuer};
 use serde_json::{Value, json};
 
+mod idle;
 mod keys;
 mod login;
 mod outages;

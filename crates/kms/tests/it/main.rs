@@ -10,6 +10,7 @@ mod double;
 mod faults;
 mod flips;
 mod grpc;
+mod idle;
 mod isolation;
 mod memory;
 mod node;

@@ -1,0 +1,134 @@
+"""What a key service costs and what it does to callers: `casemate-lab bench` measures, this makes tables of it."""
+import json, os, pathlib, statistics, subprocess, sys
+
+from budget import Budget, shown, verdict
+
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs/reference/benchmarks.md"
+PLACES = 32  # stored calls at a time for one root key, whatever waits
+AN_HOUR, HANGING = Budget(most=60), Budget(most=2)
+
+
+def main(options):
+    say(f"load average {os.getloadavg()[0]:.2f} at the start: what else runs here is measured too")
+    before = os.getloadavg()[0]
+    command = [options.programs / "bin/casemate-lab", "bench", options.what]
+    for name in OPTIONS[options.what]:
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "CASEMATE_BIN": str(options.programs / "dist")})
+    if done.returncode:
+        return done.returncode
+    measured = {**json.loads(done.stdout), "load": before, "load_after": os.getloadavg()[0]}
+    part = f"soak-{options.key_service}" if options.what == "soak" else options.what
+    load = f"Load average {before:.1f} before the run, {measured['load_after']:.1f} after, the run itself included."
+    report = "\n".join([*PARTS[options.what](measured), "", load]) + "\n"
+    print(json.dumps(measured, indent=2) if options.output == "json" else report)
+    if options.write:
+        put(PAGE, part, report)
+    return 0
+
+
+def put(page, part, report):
+    """In its place on the page, which is between two comments."""
+    begin, end = f"<!-- ./dev bench {part} --write -->\n", f"<!-- end of {part} -->"
+    text = page.read_text()
+    if begin not in text or end not in text:
+        sys.exit(f"{page} has no place for {part}: {begin.strip()} … {end}")
+    page.write_text(text.partition(begin)[0] + begin + "\n" + report + "\n" + end + text.partition(end)[2])
+
+
+def coldstart(measured):
+    lines = [f"{measured['sources']} DEK sources under each local KEK. *Bound*: as many rounds of calls as are needed "
+             f"if min(in flight, {PLACES}) go at a time, each of them as long as the delay.", "",
+             "| local KEKs | delay | in flight | Decrypts | unwraps | | others meanwhile | without local KEKs | took | bound | "
+             "ratio | start to ok | calls for it |",
+             "|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for cell in measured["cells"]:
+        keks, delay, reading = cell["keks"], cell["delay_ms"] / 1000, cell["reading"]
+        rounds = -(-keks // min(cell["in_flight"], PLACES))
+        bound = rounds * delay
+        ratio = f"{cell['wall_s'] / bound:.2f}" if bound else ""
+        met = verdict(Budget(most=keks), reading["unwrap"])
+        lines.append(
+            f"| {keks} | {cell['delay_ms']} ms | {cell['in_flight']} | {cell['decrypts']:,} | {reading['unwrap']} | {met} | "
+            f"{reading['all'] - reading['unwrap']} | {cell['decrypts']:,} | {cell['wall_s']:.2f} s | {bound:.2f} s | {ratio} | "
+            f"{cell['ready_s']:.2f} s | {cell['starting']['all']} |")
+    return lines
+
+
+def outage(measured):
+    rounds = measured["rounds"]
+    lines = [f"Rounds: {len(rounds)}. {rounds[0]['well']['count']:,} calls a part, one at a time: Status, Encrypt and Decrypt in "
+             f"turn, while {measured['readers']} others read what nobody has opened yet, each "
+             f"{measured['read_every_ms']} ms after it was answered.", "",
+             "| | | answers | hangs | ratio | budget | | hangs, breaker open | ratio |",
+             "|---|---|---:|---:|---:|---|---|---:|---:|"]
+    for method in "status", "encrypt", "decrypt":
+        for rank in "p50", "p99":
+            def figure(part):
+                return part["methods"][method][f"{rank}_us"]
+            pairs = [(figure(r["well"]), figure(r["hangs"])) for r in rounds]
+            ratio = statistics.median(hangs / well for well, hangs in pairs)
+            well, hangs = (statistics.median(column) for column in zip(*pairs))
+            known = rounds[-1]["found_out"]
+            budget = HANGING if (method, rank) == ("status", "p99") else None
+            lines.append(f"| {method.capitalize()} | {rank} | {shown(well, 'µs')} | {shown(hangs, 'µs')} | {ratio:.2f} | "
+                         f"{budget or ''} | {verdict(budget, ratio)} | {shown(figure(known), 'µs')} | "
+                         f"{figure(known) / figure(rounds[-1]['well']):.2f} |")
+    after = rounds[-1]["found_out"]["found_out_after_s"]
+    return [*lines, "", f"The breaker opened {after:.0f} s after the part before: the plugin itself asks each 200 s."]
+
+
+def idle(measured):
+    lines = [f"{measured['minutes']} minutes, a plugin for each row.", "",
+             "| tokens last | observe | wrap | unwrap | token | all | an hour | budget | | before, to start |",
+             "|---|---:|---:|---:|---:|---:|---:|---|---|---:|"]
+    for plugin in measured["plugins"]:
+        calls = plugin["idle"]
+        hour = calls["all"] * 60 / measured["minutes"]
+        lines.append(f"| {plugin['token']} | {calls['observe']} | {calls['wrap']} | {calls['unwrap']} | {calls['token']} | "
+                     f"{calls['all']} | {hour:.0f} | {AN_HOUR} | {verdict(AN_HOUR, hour)} | {plugin['starting']['all']} |")
+    return lines
+
+
+def soak(measured):
+    """The second quarter beside the last one: before, caches and allocators fill."""
+    samples = measured["samples"]
+    quarter = len(samples) // 4
+    early, late = samples[quarter:2 * quarter], samples[3 * quarter:]
+    lines = [f"{measured['minutes']} minutes, {len(samples)} samples, {samples[-1]['served']:,} calls; "
+             f"{samples[-1]['opened_keks']:.0f} local KEKs of others opened, one each 2 s.", "",
+             "| | second quarter | last quarter | |", "|---|---:|---:|---|"]
+
+    def row(what, value, unit=""):
+        before, after = ([value(sample) for sample in part] for part in (early, late))
+        spans = [f"{min(part):,}…{max(part):,}{unit}" if min(part) != max(part) else f"{max(part):,}{unit}" for part in (before, after)]
+        allowed = 1024 if unit else 0
+        lines.append(f"| {what} | {spans[0]} | {spans[1]} | {'no growth' if max(after) <= max(before) + allowed else '**grows**'} |")
+
+    def of(role, field):
+        return lambda sample: sum(p[field] for name, p in sample["processes"].items() if name.startswith(role))
+
+    row("processes", lambda sample: len(sample["processes"]))
+    ids = [sorted(samples[at]["processes"]) for at in (quarter, -1)]
+    lines.append(f"| the same processes | {len(ids[0])} | {len(set(ids[0]) & set(ids[1]))} | "
+                 f"{'none was restarted' if ids[0] == ids[1] else '**restarted**'} |")
+    for role in sorted({name.split(" ")[0] for sample in samples for name in sample["processes"]}):
+        row(f"{role}: resident", of(role, "resident_kib"), " KiB")
+        row(f"{role}: of it no pages of program files", of(role, "own_kib"), " KiB")
+        row(f"{role}: descriptors", of(role, "descriptors"))
+        row(f"{role}: threads", of(role, "threads"))
+    if "tokens" in samples[0]:
+        row("tokens that the service holds", lambda sample: sample["tokens"])
+        lines.append(f"| connections to it, since the start | {early[-1]['proxied_connections']} | "
+                     f"{late[-1]['proxied_connections']} | |")
+        lines.append(f"| calls to it for tokens, since the start | {early[-1]['calls']['token']} | {late[-1]['calls']['token']} | |")
+    return lines
+
+
+PARTS = {"coldstart": coldstart, "outage": outage, "idle": idle, "soak": soak}
+OPTIONS = {"coldstart": ["keks"], "outage": ["rounds", "calls"], "idle": ["minutes"], "soak": ["minutes", "key_service"]}
+
+
+def say(text):
+    print(f"── {text}", file=sys.stderr, flush=True)
