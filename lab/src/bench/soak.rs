@@ -1,4 +1,4 @@
-//! Whether anything grows: a plugin under steady load, to which a new local KEK of another node comes each few seconds.
+//! Whether anything grows: a plugin under steady load, to which new local KEKs of another node come all the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::cache::say;
 /// Each calls Status, Encrypt and Decrypt in turn, and rests.
 const CALLERS: usize = 4;
 const REST: Duration = Duration::from_millis(10);
-const NEW_KEK_EVERY: Duration = Duration::from_secs(2);
+const NEW_KEK_EVERY: Duration = Duration::from_millis(500);
 const SAMPLES: u32 = 120;
 
 pub(super) fn run(options: &Options) -> anyhow::Result<Value> {
@@ -58,7 +58,7 @@ fn soak(
     let (started, mut samples, mut opened) = (Instant::now(), Vec::new(), 0);
     while started.elapsed() < length {
         if started.elapsed() >= NEW_KEK_EVERY * opened {
-            let other = Daemon::start(lab, runtime, &format!("other-{opened}"), others)?;
+            let other = Daemon::start(lab, runtime, "other", others)?;
             let stored = runtime.block_on(other.seal(1))?;
             other.remove()?;
             runtime.block_on(async { stored[0].open(&mut daemon.client().await?).await })?;
