@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -11,7 +10,6 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use super::Options;
-use super::calls::Calls;
 use super::daemon::{Client, Daemon, Stored, runtime};
 use super::transit::{Transit, Way};
 use crate::Lab;
@@ -21,8 +19,6 @@ use crate::fault_proxy::Mode;
 /// Of each call to the key service and back.
 const DELAYS: [u64; 4] = [0, 5, 40, 200];
 const IN_FLIGHT: [usize; 2] = [1, 50];
-/// Beside the delay, in ms.
-const SETTLES_IN: u64 = 500;
 /// How many local KEKs, beside the most.
 const KEKS: [usize; 2] = [1, 21];
 
@@ -76,7 +72,7 @@ impl Cell {
         way.proxy.forget_counts();
         let daemon =
             Daemon::start(lab, runtime, &format!("reader-{keks}-{delay}-{in_flight}"), &way.root_key)?;
-        let starting = settled(way, delay);
+        let starting = way.settled(Duration::from_millis(2 * delay));
         way.proxy.forget_counts();
         // Every local KEK is met before any is met again, as in a list of objects that were written in turn.
         let per_kek = written.first().map_or(0, Vec::len);
@@ -97,19 +93,6 @@ impl Cell {
             "starting": starting.json(), "ready_s": ready.as_secs_f64(),
             "reading": reading.json(), "wall_s": wall.as_secs_f64(),
         }))
-    }
-}
-
-/// What was asked until nothing was for a while: a good Status comes before the first look is over.
-fn settled(way: &Way, delay: u64) -> Calls {
-    let mut calls = way.calls();
-    loop {
-        thread::sleep(Duration::from_millis(SETTLES_IN + 2 * delay));
-        let now = way.calls();
-        if now == calls {
-            return calls;
-        }
-        calls = now;
     }
 }
 

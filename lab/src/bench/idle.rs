@@ -21,7 +21,7 @@ pub(super) fn run(options: &Options) -> anyhow::Result<Value> {
     for token in TOKENS {
         let way = transit.way(&format!("token-{token}"), &json!({"token_ttl": token}))?;
         let daemon = Daemon::start(&lab, &runtime, &format!("node-{token}"), &way.root_key)?;
-        let starting = way.calls();
+        let starting = way.settled(Duration::ZERO);
         way.proxy.forget_counts();
         started.push((token, way, daemon, starting));
     }

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -62,5 +64,18 @@ impl<'lab> Transit<'lab> {
 impl Way {
     pub(super) fn calls(&self) -> Calls {
         Calls::at(&self.proxy)
+    }
+
+    /// What was asked until nothing was for half a second and `more`: a good Status comes before the first looks are over.
+    pub(super) fn settled(&self, more: Duration) -> Calls {
+        let mut calls = self.calls();
+        loop {
+            thread::sleep(Duration::from_millis(500) + more);
+            let now = self.calls();
+            if now == calls {
+                return calls;
+            }
+            calls = now;
+        }
     }
 }
