@@ -7,8 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use crate::plugin::casemate;
-use crate::{Lab, Plugin, Proof, Tool};
+use serde_json::{Value, json};
+
+use crate::plugin::{TokenRoot, TransitRoot, casemate};
+use crate::{Apiserver, KeyService, Lab, OpenBao, Plugin, Proof, SoftHsm, Tool};
+
+mod scene;
+
+pub use scene::On;
 
 /// What the EncryptionConfiguration of the lab encrypts.
 const ENCRYPTED: [&str; 2] = ["/registry/secrets/", "/registry/configmaps/"];
@@ -21,15 +27,36 @@ const MARK: &str = "k8s:enc:kms:v2:casemate:";
 const WORD: &str = "of-the-demo";
 /// kube-apiserver asks for Status once a minute, more often while its /readyz is asked.
 const ADOPTION_LOOKS: usize = 240;
+/// Looks for the begin and the end of trouble.
+const TROUBLE_LOOKS: usize = 600;
 
-/// Runs the story; with `once` ends after it, else stays up until standard input ends.
-pub fn run(once: bool) -> anyhow::Result<()> {
+/// Runs the story on a key service; with `once` ends after it, else stays up until standard input ends.
+pub fn run(on: On, once: bool) -> anyhow::Result<()> {
     let mut story = Story::default();
     story.say("Casemate: Kubernetes Secrets, encrypted with a key that you hold. All servers are real, on loopback.");
 
-    story.step("A root key in a file, and our plugin on it");
     let lab = Lab::builder("demo").apiservers(0).start()?;
-    let plugin = Plugin::start(&lab, "kms")?;
+    match on {
+        On::File => tell(&mut story, &lab, KeyService::File, once)?,
+        On::OpenBao => {
+            let bao = OpenBao::start(&lab)?;
+            let root = TransitRoot::create(&bao, "casemate", &json!({"token_ttl": "1h"}))?;
+            tell(&mut story, &lab, KeyService::Transit(&root), once)?;
+        }
+        On::SoftHsm => {
+            let hsm = SoftHsm::create(&lab.dir().join("softhsm"))?;
+            let root = TokenRoot::create(&hsm, "casemate")?;
+            tell(&mut story, &lab, KeyService::Pkcs11(&root), once)?;
+        }
+    }
+    drop(lab);
+    story.say("All servers have ended, and the folder of the run is gone.");
+    Ok(())
+}
+
+fn tell(story: &mut Story, lab: &Lab, service: KeyService<'_>, once: bool) -> anyhow::Result<()> {
+    story.step(service.set_up());
+    let plugin = Plugin::start_on(lab, "kms", service)?;
     let first = plugin.key_id()?;
     story.known(&format!("casemate kms status: ok, new data is written under key id {first}"));
 
@@ -69,13 +96,9 @@ pub fn run(once: bool) -> anyhow::Result<()> {
     read_all(&|args| Ok(server.kubectl(args)?))?;
     story.known("kubectl get gives every word as it was written");
 
-    story.step("The root key is rotated: a version is staged, then activated");
-    let version = plugin.rotate()?;
-    let second = plugin.wait_for_switch(&first)?;
-    story.known(&format!(
-        "version {version} is active; casemate kms status names key id {second} now, no restart"
-    ));
-    adopted(&|args| Ok(server.kubectl(args)?), &lab, &second)?;
+    story.step(service.rotation());
+    let second = service.rotate(&plugin, &first, story)?;
+    adopted(&|args| Ok(server.kubectl(args)?), lab, &second)?;
     let proof = Proof::read(lab.etcd(), &ENCRYPTED)?;
     story.known(&format!("kube-apiserver writes under it; what was there is as it was: {proof}"));
     ensure!(!proof.all_under(&second), "everything is under the new key id before it was migrated");
@@ -93,6 +116,8 @@ pub fn run(once: bool) -> anyhow::Result<()> {
         story.say(&format!("     ({SECRETS} of them are the Secrets; kube-apiserver itself wrote {key})"));
     }
 
+    live_through_an_outage(story, &server, &plugin, service)?;
+
     story.step("A fresh kube-apiserver reads everything through a restarted plugin: no cache helps");
     plugin.terminate()?;
     plugin.start_again()?;
@@ -102,20 +127,69 @@ pub fn run(once: bool) -> anyhow::Result<()> {
 
     story.say("\nThe story is told: every step was checked as it says.");
     if !once {
-        stay(&mut story, &lab, &plugin)?;
+        stay(story, lab, &plugin, service)?;
     }
-    drop(plugin);
-    drop(lab);
-    story.say("All servers have ended, and the folder of the run is gone.");
     Ok(())
 }
 
-fn stay(story: &mut Story, lab: &Lab, plugin: &Plugin<'_>) -> anyhow::Result<()> {
+/// Without its key service, nothing stops.
+fn live_through_an_outage(
+    story: &mut Story,
+    server: &Apiserver,
+    plugin: &Plugin<'_>,
+    service: KeyService<'_>,
+) -> anyhow::Result<()> {
+    let Some(happens) = service.take_away()? else { return Ok(()) };
+    story.step(&format!("{happens}: what does that stop?"));
+    let look = || -> anyhow::Result<Value> {
+        plugin.refresh()?;
+        Ok(plugin.status()?["providers"][0].take())
+    };
+    let out = || -> anyhow::Result<Option<String>> {
+        let key = look()?["root_keys"][0].take();
+        let is_out = key["state"] == "failing" && key["last_error"]["class"] == "unreachable";
+        Ok(key["last_error"]["message"].as_str().filter(|_| is_out).map(str::to_owned))
+    };
+    let told = looked_for(out).context("the plugin does not say that its root key is out")?;
+    story.known("casemate kms status --admin says so, and what to do:");
+    story.shown(&told);
+    let word = format!("--from-literal=word={WORD}");
+    server.kubectl(&["create", "secret", "generic", "in-the-outage", &word])?;
+    let found = server.kubectl(&[
+        "get",
+        "secret",
+        "in-the-outage",
+        "--output",
+        "go-template={{.data.word | base64decode}}",
+    ])?;
+    ensure!(found == WORD, "the Secret that was written in the outage reads as another word");
+    read_all(&|args| Ok(server.kubectl(args)?))?;
+    server.kubectl(&["delete", "secret", "in-the-outage"])?;
+    story.known("a Secret is written and read, and all others are: both are done from memory");
+    let back = service.bring_back()?;
+    looked_for(|| Ok(look()?["trouble"].is_null().then_some(())))
+        .context("the plugin's trouble does not end")?;
+    story.known(&format!("{back}: casemate kms status --admin has nothing to tell any more"));
+    Ok(())
+}
+
+/// Looks until there is something.
+fn looked_for<T>(look: impl Fn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    for _ in 0..TROUBLE_LOOKS {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    anyhow::bail!("it was looked for {TROUBLE_LOOKS} times")
+}
+
+fn stay(story: &mut Story, lab: &Lab, plugin: &Plugin<'_>, service: KeyService<'_>) -> anyhow::Result<()> {
     let server = lab.apiserver(0)?;
     let programs = [Tool::Kubectl.path()?, Tool::Etcdctl.path()?, crate::plugin::product("casemate")?];
     let folders: Vec<_> =
         programs.iter().filter_map(|program| Some(program.parent()?.display().to_string())).collect();
-    let folder = plugin.socket().parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    let folder = plugin.dir().display();
     let mut text = String::from("\nIt stays up for you. In another terminal:\n");
     writeln!(text, "  cd {folder}")?;
     writeln!(text, "  export PATH=\"{}:$PATH\"", folders.join(":"))?;
@@ -126,10 +200,10 @@ fn stay(story: &mut Story, lab: &Lab, plugin: &Plugin<'_>) -> anyhow::Result<()>
     writeln!(text, "  kubectl get secrets")?;
     writeln!(text, "  etcdctl get --print-value-only {DEMO}1 | casemate inspect")?;
     writeln!(text, "  casemate kms probe --socket unix://$PWD/kms.sock")?;
-    writeln!(text, "  casemate key list --file root.key\n")?;
     write!(
         text,
-        "The end of standard input (Ctrl-D) ends all of it and says so; Ctrl-C ends it too. Nothing stays."
+        "{}\nThe end of standard input (Ctrl-D) ends all of it and says so; Ctrl-C ends it too. Nothing stays.",
+        service.suggestions()?
     )?;
     story.say(&text);
     // No signal handler: the kernel ends the servers of a process that is killed.

@@ -3,7 +3,7 @@
 use std::{env, fs, io, process::ExitCode};
 
 use anyhow::Context as _;
-use casemate_lab::{Encryption, Lab, Tool, bench, cache_dir, demo, python, softhsm};
+use casemate_lab::{Encryption, Lab, Tool, bench, cache_dir, demo, demo::On, python, softhsm};
 
 const USAGE: &str = "\
 ./dev lab: real Kubernetes parts on this machine
@@ -11,8 +11,9 @@ const USAGE: &str = "\
   ./dev lab up [--apiservers N] [--encryption-config FILE]
       Starts etcd and N (1) kube-apiservers, prints how to reach them, and runs until its standard
       input ends, or Ctrl-C. All of it ends with it, however it ends. Each server has its own copy of FILE.
-  ./dev lab demo [--once]
-      Tells the main job on them: encrypt, prove, rotate, migrate, prove. Stays up then, unless --once.
+  ./dev lab demo [--once] [--key-service file|openbao|softhsm]
+      Tells the main job on them: encrypt, prove, rotate, migrate, prove; on a key service other than a file, live
+      through its outage too. Stays up then, unless --once.
   ./dev lab tools [--bench]
       Prints the path of each program that the lab starts, or the benchmark, after building what is missing.
   ./dev lab bench coldstart|outage|idle|soak [OPTION VALUE...]
@@ -26,8 +27,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["up", options @ ..] => up(options),
-        ["demo"] => demo::run(false),
-        ["demo", "--once"] => demo::run(true),
+        ["demo", options @ ..] => tell(options),
         // For the lab itself: see `softhsm::Token::set_label`.
         ["set-label", slot, id, label] => set_label(slot, id, label),
         ["tools"] => tools(&Tool::LAB),
@@ -41,9 +41,6 @@ fn main() -> ExitCode {
         words => {
             let wrong = match words {
                 [] => "say what to do".to_owned(),
-                ["demo", options @ ..] => {
-                    format!("demo takes --once or nothing, not {:?}", options.join(" "))
-                }
                 [word @ ("tools" | "python" | "help" | "--help" | "-h"), ..] => {
                     format!("{word} takes nothing more")
                 }
@@ -66,6 +63,22 @@ fn main() -> ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; `./dev lab help` says what it can")]
 struct Usage(String);
+
+fn tell(options: &[&str]) -> anyhow::Result<()> {
+    let (mut on, mut once) = (On::default(), false);
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        match *option {
+            "--once" => once = true,
+            "--key-service" => {
+                let word = rest.next().ok_or_else(|| Usage(format!("demo: say which: {}", On::WORDS)))?;
+                on = word.parse().map_err(|wrong| Usage(format!("demo: {wrong}")))?;
+            }
+            _ => return Err(Usage(format!("demo: there is no option {option}")).into()),
+        }
+    }
+    demo::run(on, once)
+}
 
 /// The PIN comes on standard input.
 fn set_label(slot: &str, id: &str, label: &str) -> anyhow::Result<()> {

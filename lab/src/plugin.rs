@@ -155,13 +155,7 @@ impl<'lab> Plugin<'lab> {
 
     /// Delivers a changed configuration and waits until it holds. One that does not is an error that says why.
     pub fn reconfigure(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
-        let bytes = fs::read(self.config()).map_err(Error::file("read", self.config()))?;
-        let mut config = serde_json::from_slice(&bytes).map_err(|error| Error::Answer {
-            command: "the plugin's configuration".into(),
-            found: error.to_string(),
-        })?;
-        change(&mut config);
-        let text = format!("{config:#}\n");
+        let text = self.changed(change)?;
         self.deliver_configuration(&text)?;
         let wanted = hex::encode(digest(&SHA256, text.as_bytes()));
         let mut held = Value::Null;
@@ -176,6 +170,16 @@ impl<'lab> Plugin<'lab> {
             command: "casemate-kms".into(),
             found: format!("another configuration holds: {held}"),
         })
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut Value)) -> Result<String> {
+        let bytes = fs::read(self.config()).map_err(Error::file("read", self.config()))?;
+        let mut config = serde_json::from_slice(&bytes).map_err(|error| Error::Answer {
+            command: "the plugin's configuration".into(),
+            found: error.to_string(),
+        })?;
+        change(&mut config);
+        Ok(format!("{config:#}\n"))
     }
 
     /// Replaces the configuration by this text, right or wrong; the plugin sees it within some seconds.
@@ -297,6 +301,14 @@ impl<'lab> Plugin<'lab> {
         process.wait_until("it answered", || self.status().is_ok())?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = process;
         Ok(())
+    }
+
+    /// Starts it again with a changed configuration: one that needs what the running process has given up.
+    pub fn restart_with(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        self.terminate()?;
+        let text = self.changed(change)?;
+        self.deliver_configuration(&text)?;
+        self.start_again()
     }
 
     /// Ends it, and starts `program` in its place.

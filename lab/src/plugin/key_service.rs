@@ -145,6 +145,11 @@ impl<'hsm> TokenRoot<'hsm> {
         Ok(Self { hsm, token, keys: Mutex::new(vec![first]) })
     }
 
+    /// The host that has it.
+    pub fn hsm(&self) -> &'hsm SoftHsm {
+        self.hsm
+    }
+
     /// The token.
     pub fn token(&self) -> &Token {
         &self.token

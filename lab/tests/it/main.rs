@@ -6,6 +6,7 @@ mod failing;
 mod fault_proxy;
 mod faults;
 mod key_faults;
+mod key_services;
 mod kms_client;
 mod leftovers;
 mod load;

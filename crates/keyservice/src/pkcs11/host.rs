@@ -16,7 +16,7 @@ use super::code::{Cure, may_blame_ciphertext};
 use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::sign::sign;
 use super::token::{Module, Trouble};
-use super::wraps::{Key, observe, versions};
+use super::wraps::{Key, doubt, observe, versions};
 use super::{CkaId, HostConfig};
 use crate::Failure;
 
@@ -180,7 +180,9 @@ fn go(
     let done = |bytes| (Outcome::Done, bytes);
     Ok(match ask {
         Ask::Observe { wrapping, keys, writes } => {
-            (Outcome::Writes(observe(session, *wrapping, keys, writes)?), Zeroizing::default())
+            let seen = observe(session, *wrapping, keys, writes);
+            let seen = seen.map_err(|trouble| doubt(trouble, session, *wrapping, keys))?;
+            (Outcome::Writes(seen), Zeroizing::default())
         }
         Ask::Versions { wrapping, keys } => {
             (Outcome::Versions(versions(session, *wrapping, keys)?), Zeroizing::default())

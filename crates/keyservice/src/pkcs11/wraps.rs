@@ -80,6 +80,22 @@ fn present<'a>(
     found.collect()
 }
 
+/// A token that shows none of its keys may have been pulled: there are modules that see its objects go, and see neither
+/// that it is gone nor that it is back, until they are loaded anew.
+pub(super) fn doubt(
+    trouble: Trouble,
+    session: &Session,
+    wrapping: Wrapping,
+    keys: &BTreeSet<CkaId>,
+) -> Trouble {
+    match trouble {
+        Trouble::Found(failure) if present(session, wrapping, keys).is_ok_and(|found| found.is_empty()) => {
+            Trouble::Gone(failure)
+        }
+        other => other,
+    }
+}
+
 impl<'a> Key<'a> {
     /// The key `id`, if it is there. It may be one that only unwraps.
     pub(super) fn present(session: &'a Session, wrapping: Wrapping, id: &CkaId) -> Result<Self, Trouble> {
