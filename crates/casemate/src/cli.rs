@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{audit, inspect, key, kms, manual, recovery, version};
+use crate::{audit, doctor, inspect, key, kms, manual, recovery, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -30,6 +30,9 @@ pub(crate) struct Cli {
 enum Noun {
     /// The audit log of casemate-kms
     Audit(audit::Args),
+    /// What is wrong on a plugin host, why, and what to do
+    #[command(long_about = doctor::ABOUT, after_help = doctor::EXIT_CODES)]
+    Doctor(doctor::Args),
     /// What some bytes are, and which key they need: never a secret
     #[command(long_about = inspect::ABOUT, after_help = inspect::EXIT_CODES)]
     Inspect(inspect::Args),
@@ -51,6 +54,7 @@ impl Noun {
     fn run(self, commit: Option<&'static str>, output: &Output) -> Result<Exit, Failure> {
         match self {
             Self::Audit(args) => audit::run(args, output),
+            Self::Doctor(args) => doctor::run(args, output),
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::output::{Exit, Failure, Output};
 
-mod plan_rotation;
+pub(crate) mod plan_rotation;
 
 /// `casemate key`.
 #[derive(clap::Args)]

@@ -1,11 +1,11 @@
 //! `casemate kms`: any KMS v2 plugin, asked over its socket as kube-apiserver asks it.
 pub(crate) mod admin;
-mod client;
+pub(crate) mod client;
 mod files;
 mod probe;
 mod refresh;
 pub(crate) mod reply;
-mod socket;
+pub(crate) mod socket;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -11,6 +11,7 @@
 //! * `output`: tables, JSON, exit codes, errors
 //! * `audit`: whether an audit log is as it was written
 //! * `inspect`: what some bytes are, and which key they need
+//! * `doctor`: what is wrong on a plugin host
 //! * `host`: the configuration of a plugin host and its root keys, for commands that run there
 //! * `key`: root keys in files: new, add-version, activate, list, retire; of any kind: plan-rotation
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe, refresh
@@ -19,6 +20,7 @@
 //! * `version`: what was built, and with which cryptography
 mod audit;
 mod cli;
+mod doctor;
 mod host;
 mod inspect;
 mod key;

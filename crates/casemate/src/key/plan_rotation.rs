@@ -6,12 +6,13 @@ use casemate_keyservice::selection::Candidate;
 use casemate_keyservice::{Failure as NoAnswer, Pace, RootKey};
 use casemate_kms::admin::status::{Document, ProviderStatus};
 use casemate_kms::config::{Config, ProviderConfig, VersionSelection};
-use casemate_kms::key_services::KeyServices;
-use casemate_kms::provider::Store;
+use casemate_kms::key_services::{KeyServices, NotHere};
+use casemate_kms::provider::{Store, StoreError};
 use casemate_recipients::Recipient;
 use serde::Serialize;
 
-use self::decision::{Active, Facts, Seen, Would, decide};
+use self::decision::{Active, Facts, decide};
+pub(crate) use self::decision::{Seen, Would};
 use crate::host::{HostArgs, bounded, class_name};
 use crate::kms::admin;
 use crate::output::{Exit, Failure, Output};
@@ -134,13 +135,9 @@ async fn plan(
     running: &Result<Document, String>,
 ) -> Result<Plan, Failure> {
     let (state, name) = (&*config.state_directory, provider.name.as_str());
-    let unreadable = |error: &dyn std::fmt::Display| Failure::new(Exit::Unknown, error);
-    let (ledger, _) = Store::peek_ledger(state, name).map_err(|error| unreadable(&error))?;
-    let record = Store::peek_record(state, name).map_err(|error| unreadable(&error))?;
-    let record = record.and_then(|stored| stored.record()).map(|record| record.core().policy.clone());
-    let not_here = |error: &dyn std::fmt::Display| Failure::new(Exit::Unknown, error);
-    let write = provider.write_keys(services, state).map_err(|error| not_here(&error))?;
-    let read = provider.read_only_keys(services, state).map_err(|error| not_here(&error))?;
+    let not_here = |error: NotHere| Failure::new(Exit::Unknown, &error);
+    let write = provider.write_keys(services, state).map_err(not_here)?;
+    let read = provider.read_only_keys(services, state).map_err(not_here)?;
 
     let mut root_keys = Vec::new();
     let mut seen = Vec::new();
@@ -161,13 +158,46 @@ async fn plan(
     }
     let of_name = |one: &&ProviderStatus| one.name == name;
     let status = running.as_ref().ok().and_then(|document| document.providers.iter().find(of_name));
+    let is_local = write.iter().all(|key| key.pace() == Pace::Local);
+    let (active, would, next) = foretell_from(config, provider, seen, is_local, status)?;
+    let plugin_not_asked = match (running, status) {
+        (Err(why), _) => Some(why.clone()),
+        (Ok(_), None) => Some("it has no provider of that name".into()),
+        (Ok(_), Some(_)) => None,
+    };
+    Ok(Plan { provider: name.to_owned(), active, plugin_not_asked, root_keys, would, next })
+}
+
+/// What the next looks would come to, if the root keys that write show this; and what to do next, in order.
+pub(crate) fn foretell(
+    config: &Config,
+    provider: &ProviderConfig,
+    seen: Vec<Seen>,
+    is_local: bool,
+    status: Option<&ProviderStatus>,
+) -> Result<(Would, Vec<String>), Failure> {
+    foretell_from(config, provider, seen, is_local, status).map(|(_, would, next)| (would, next))
+}
+
+fn foretell_from(
+    config: &Config,
+    provider: &ProviderConfig,
+    seen: Vec<Seen>,
+    is_local: bool,
+    status: Option<&ProviderStatus>,
+) -> Result<(Option<Active>, Would, Vec<String>), Failure> {
+    let (state, name) = (&*config.state_directory, provider.name.as_str());
+    let unreadable = |error: StoreError| Failure::new(Exit::Unknown, &error);
+    let (ledger, _) = Store::peek_ledger(state, name).map_err(unreadable)?;
+    let record = Store::peek_record(state, name).map_err(unreadable)?;
+    let record = record.and_then(|stored| stored.record()).map(|record| record.core().policy.clone());
     let active = Active::of(status, &ledger, record.as_ref());
     let facts = Facts {
         cluster: config.cluster_id.0.clone(),
         epoch: Epoch(provider.epoch),
         recipients: provider.recipients().iter().map(Recipient::fingerprint).collect(),
         read_policy: provider.read_policy(&config.cluster_id.0),
-        is_local: write.iter().all(|key| key.pace() == Pace::Local),
+        is_local,
         seen,
         ledger,
         record,
@@ -176,12 +206,7 @@ async fn plan(
         admin: config.admin.as_ref().map(|admin| admin.endpoint.to_string()),
     };
     let (would, next) = decide(&facts);
-    let plugin_not_asked = match (running, status) {
-        (Err(why), _) => Some(why.clone()),
-        (Ok(_), None) => Some("it has no provider of that name".into()),
-        (Ok(_), Some(_)) => None,
-    };
-    Ok(Plan { provider: name.to_owned(), active, plugin_not_asked, root_keys, would, next })
+    Ok((active, would, next))
 }
 
 async fn look(key: &dyn RootKey) -> (Result<Root, NoAnswer>, Vec<Candidate>) {

@@ -19,7 +19,7 @@ use crate::output::{Exit, Failure};
 
 /// Why a call gave nothing that could be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CallError {
+pub(crate) enum CallError {
     #[error(
         "{call} at {socket} breaks the KMS v2 contract: {violation}; kube-apiserver would refuse it too: report it \
          to the plugin's maker"
@@ -75,7 +75,7 @@ impl From<CallError> for Failure {
 }
 
 /// A connected plugin.
-pub(super) struct Plugin {
+pub(crate) struct Plugin {
     client: KeyManagementServiceClient<Channel>,
     socket: Socket,
     timeout: Duration,
@@ -84,7 +84,7 @@ pub(super) struct Plugin {
 
 impl Plugin {
     /// Connects once: a connection that breaks later is an answer, not a reason to try again.
-    pub(super) async fn connect(socket: Socket, timeout: Duration) -> Result<Self, CallError> {
+    pub(crate) async fn connect(socket: Socket, timeout: Duration) -> Result<Self, CallError> {
         let stream = Mutex::new(Some(TokioIo::new(connect(&socket, timeout).await?)));
         // kube-apiserver's `:authority` since 1.32.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
@@ -97,7 +97,7 @@ impl Plugin {
     }
 
     /// Status, and how long it took.
-    pub(super) async fn status(&mut self) -> Result<(StatusResponse, Duration), CallError> {
+    pub(crate) async fn status(&mut self) -> Result<(StatusResponse, Duration), CallError> {
         let mut client = self.client.clone();
         let request = self.request(StatusRequest {});
         let started = Instant::now();

@@ -26,7 +26,7 @@ pub(crate) enum SocketError {
 
 impl Socket {
     /// What the operating system calls it: abstract names start with a zero byte.
-    pub(super) fn address(&self) -> PathBuf {
+    pub(crate) fn address(&self) -> PathBuf {
         match self {
             Self::Abstract(name) => PathBuf::from(format!("\0{name}")),
             Self::Path(path) => path.clone(),

@@ -3,6 +3,7 @@ mod admin;
 mod audit;
 mod daemon;
 mod docs;
+mod doctor;
 mod help;
 mod imports;
 mod inspect;

@@ -49,10 +49,10 @@ fn covers(prefix: &LineagePrefix, lineage: &str) -> bool {
 
 /// One root key that is to write, as its key service shows it.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) name: String,
-    pub(super) prefix: LineagePrefix,
-    pub(super) shows: Result<Root, Failure>,
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    pub(crate) prefix: LineagePrefix,
+    pub(crate) shows: Result<Root, Failure>,
 }
 
 /// All that the decision looks at.
@@ -77,7 +77,7 @@ pub(super) struct Facts {
 /// What the next looks would come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub(super) enum Would {
+pub(crate) enum Would {
     /// It goes on.
     NothingChanges { key_id: String },
     /// This writes next.

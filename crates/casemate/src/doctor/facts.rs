@@ -1,0 +1,152 @@
+//! What was seen on a host: plain data, gathered by the shell and judged by `findings`.
+use std::path::PathBuf;
+
+use casemate_keyservice::Failure;
+use casemate_kms::admin::status::Document;
+use casemate_kms_state::outage::Rules;
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    /// Seconds since 1970.
+    pub(super) now: u64,
+    /// As whom the plugin runs.
+    pub(super) user: User,
+    /// Everything that it reads and writes.
+    pub(super) files: Vec<FileFacts>,
+    pub(super) limits: Option<Limits>,
+    /// What the running plugin says of itself; `None` if it has no admin socket.
+    pub(super) status: Option<Result<Document, String>>,
+    /// Why root keys in tokens can't be asked from here.
+    pub(super) no_services: Option<String>,
+    /// Notes of PINs that a token refused.
+    pub(super) refused_pins: Vec<PathBuf>,
+    pub(super) providers: Vec<ProviderFacts>,
+}
+
+/// A user of the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+/// What a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Whoever changes it decides which keys are used.
+    Configuration,
+    /// Whoever changes it decides whom is trusted: certificates.
+    Public,
+    /// Whoever reads it can do what the plugin can.
+    Secret,
+    /// The plugin writes there.
+    State,
+}
+
+/// One file or folder.
+#[derive(Clone, Debug)]
+pub(super) struct FileFacts {
+    pub(super) path: PathBuf,
+    pub(super) role: Role,
+    /// Why it can't be looked at, or what it is.
+    pub(super) found: Result<Access, String>,
+    /// The folders above it, the nearest first.
+    pub(super) folders: Vec<(PathBuf, Access)>,
+}
+
+/// Whose it is, and who may what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Its twelve bits.
+    pub(super) mode: u32,
+}
+
+/// Limits of the running process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// `None`: no limit.
+    pub(super) open_files: Option<u64>,
+    pub(super) needed_files: u64,
+    /// Bytes.
+    pub(super) locked_memory: Option<u64>,
+}
+
+/// One provider.
+#[derive(Clone, Debug)]
+pub(super) struct ProviderFacts {
+    pub(super) name: String,
+    pub(super) endpoint: String,
+    /// Of the socket's file; `None` for an abstract one.
+    pub(super) socket: Option<Result<Access, String>>,
+    /// Mode that the configuration gives it.
+    pub(super) socket_mode: u32,
+    pub(super) answer: Result<Answer, String>,
+    pub(super) keys: Vec<KeyFacts>,
+    /// What the next look at the root keys would be refused for: class, message, remedy.
+    pub(super) refused: Option<(String, String, String)>,
+    pub(super) record: RecordFacts,
+    pub(super) ledger: LedgerFacts,
+    pub(super) recipients: usize,
+    /// `None`: there is no sealed cache.
+    pub(super) sealed: Option<SealedFacts>,
+    pub(super) rules: Rules,
+}
+
+/// What Status says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) key_id: String,
+    /// What of the contract it breaks.
+    pub(super) problems: Vec<String>,
+}
+
+/// One root key, asked directly.
+#[derive(Clone, Debug)]
+pub(super) struct KeyFacts {
+    pub(super) name: String,
+    /// The version that it shows.
+    pub(super) observed: Result<String, Failure>,
+    /// A payload that was made for this: `None` if there was nothing to try it with.
+    pub(super) wrapped: Option<Result<(), Failure>>,
+    /// The same, opened again.
+    pub(super) opened: Option<Result<(), Failure>>,
+    /// Whether it came back as it was, and not with other associated data.
+    pub(super) is_true: Option<bool>,
+    /// Whether the wrap in the record on disk opens.
+    pub(super) opens_record: Option<Result<(), Failure>>,
+    /// What the running plugin last met here, if it fails now: class and message.
+    pub(super) running: Option<(String, String)>,
+}
+
+/// The record on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RecordFacts {
+    pub(super) is_there: bool,
+    pub(super) is_whole: bool,
+    /// When it was made, in seconds since 1970.
+    pub(super) created: Option<u64>,
+}
+
+/// The ledger on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LedgerFacts {
+    pub(super) unreadable: Option<String>,
+    /// Lines that don't check.
+    pub(super) damaged: Vec<usize>,
+    /// When the last key id became active.
+    pub(super) last: Option<u64>,
+    /// The cluster that this node wrote as, if it is none that is read now.
+    pub(super) other_cluster: Option<String>,
+}
+
+/// The sealed cache.
+#[derive(Clone, Debug)]
+pub(super) struct SealedFacts {
+    /// Entries that open, and that don't; `None` if there are none yet.
+    pub(super) found: Result<Option<(u64, u64)>, String>,
+    /// Whether what opens it is on the same file system.
+    pub(super) is_beside_its_secret: bool,
+}

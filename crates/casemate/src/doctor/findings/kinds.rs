@@ -1,0 +1,149 @@
+//! All that can be found, and what it means: the page of the reference is made of it.
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::doctor) enum Severity {
+    /// Something does not work, or anybody can break in.
+    Error,
+    /// It works, and a bad day will be worse for it.
+    Warning,
+}
+
+/// Something that can be found.
+#[derive(Debug)]
+pub(in crate::doctor) struct Kind {
+    pub(in crate::doctor) id: &'static str,
+    pub(in crate::doctor) severity: Severity,
+    /// What it means for whoever runs the cluster.
+    pub(in crate::doctor) means: &'static str,
+    /// Where more is said.
+    pub(in crate::doctor) see: &'static str,
+}
+
+const fn error(id: &'static str, means: &'static str, see: &'static str) -> Kind {
+    Kind { id, severity: Severity::Error, means, see }
+}
+
+const fn warning(id: &'static str, means: &'static str, see: &'static str) -> Kind {
+    Kind { id, severity: Severity::Warning, means, see }
+}
+
+const START: &str = "../how-to/troubleshoot.md#the-plugin-does-not-start";
+const STATUS: &str = "../how-to/troubleshoot.md#it-runs-and-does-not-write-status-fails";
+const STATES: &str = "outages.md#states";
+const SEALED: &str = "../how-to/start-in-an-outage.md#what-goes-wrong";
+const LEDGER: &str = "../explanation/switching.md#the-ledger";
+
+/// In the order of the page.
+pub(in crate::doctor) const KINDS: &[Kind] = &[
+    error(
+        "configuration",
+        "The file does not parse, or says what can't be: the plugin does not start with it.",
+        START,
+    ),
+    error(
+        "configuration-refused",
+        "The running plugin does not take over what the file says now; a restart would.",
+        "../how-to/change-the-configuration.md#what-is-not-taken-over",
+    ),
+    error("provider-not-started", "One provider of the configuration is not served.", START),
+    error("file-missing", "A file that the configuration names is not there.", START),
+    error("file-unreadable", "The user of the plugin can't read a file that it needs.", START),
+    error("file-writable", "Others can change which keys are used, or who is trusted.", START),
+    error(
+        "file-owner",
+        "Somebody who is neither root nor the plugin's user can change or read a file.",
+        START,
+    ),
+    error("folder-open", "Others can put another file in the place of one that is used.", START),
+    error("secret-open", "Others on this host can use a key, PIN, token or passphrase.", START),
+    error("state-unwritable", "The plugin can't keep its record and its ledger.", START),
+    error("state-open", "Others can change the ledger: a key id may come back.", LEDGER),
+    error(
+        "not-served",
+        "kube-apiserver gets no good Status: it is unready, and writes fail after three minutes.",
+        STATUS,
+    ),
+    error("not-writing", "The plugin refuses to write, and says why.", STATUS),
+    error(
+        "socket-open",
+        "Everybody on this host can encrypt and decrypt.",
+        "../how-to/troubleshoot.md#kube-apiserver",
+    ),
+    warning("socket-mode", "kube-apiserver may not be let in.", "../how-to/troubleshoot.md#kube-apiserver"),
+    error(
+        "admin-silent",
+        "The admin socket does not answer: probes and metrics fail, and less can be told here.",
+        "admin.md",
+    ),
+    error("audit", "Calls are missing in the audit log, or are refused.", "audit.md"),
+    warning(
+        "limit-files",
+        "With all configured connections open, the plugin runs out of descriptors.",
+        START,
+    ),
+    warning("limit-memory", "Local KEKs may be swapped to disk.", "../explanation/secret-memory.md"),
+    error("clock", "Certificates, tokens and ages are judged by a wrong clock.", STATUS),
+    error(
+        "key-unreachable",
+        "Outage, class *unreachable*: no answer of the key service, or no key file.",
+        STATES,
+    ),
+    error("key-throttled", "Outage, class *throttled*: the key service asks to slow down.", STATES),
+    error(
+        "key-credential",
+        "Class *credential*: the key service does not accept who asks, or what it is to be asked with is not protected. Writing goes on.",
+        STATES,
+    ),
+    error(
+        "key-refused",
+        "Class *refused*: the key service knows the caller and says no. After two minutes nothing is written.",
+        STATES,
+    ),
+    error("key-corrupt", "Outage, class *corrupt*: it answers with what can't be.", STATES),
+    error(
+        "other-key",
+        "*Same name, other key*: a root key was made again, or restored, under its name.",
+        "outages.md#same-name-other-key",
+    ),
+    error(
+        "key-undecided",
+        "No version, or several, carry the write label, or the pinned one is disabled: what was confirmed last goes on.",
+        "../explanation/switching.md#when-nobody-can-see-what-should-write",
+    ),
+    warning("key-differs", "The plugin can't ask a root key that this command can ask.", STATES),
+    error("pkcs11-not-asked", "Root keys in tokens could not be asked from here.", "../how-to/hsm.md"),
+    error(
+        "pin-refused",
+        "A wrong PIN is not tried again, because a few lock the token.",
+        "../how-to/hsm.md#when-it-does-not-answer",
+    ),
+    error("reused", "A key id that was active before another one does not come back by itself.", LEDGER),
+    error(
+        "selection",
+        "What the root keys show would not be taken.",
+        "../explanation/switching.md#proposed-confirmed-active",
+    ),
+    error(
+        "record-damaged",
+        "The record in the state directory was changed, or is torn.",
+        "../explanation/switching.md#what-a-restart-cant-break",
+    ),
+    error("ledger-damaged", "The node has forgotten part of which key ids were active.", LEDGER),
+    error("ledger-unsaved", "A restart would forget which key id was active last.", LEDGER),
+    error("other-cluster", "Data of this node's own past is refused.", STATUS),
+    warning("no-recovery", "Whoever loses the root keys loses the cluster.", "../how-to/recovery.md"),
+    error(
+        "sealed-cache",
+        "A restart while the root keys are out would not come up, or not read everything.",
+        SEALED,
+    ),
+    warning("sealed-beside", "The sealed cache protects nothing against who takes the disk.", SEALED),
+];
+
+/// The kind with this id.
+pub(in crate::doctor) fn kind(id: &'static str) -> &'static Kind {
+    KINDS.iter().find(|kind| kind.id == id).expect("a test finds each id that is used")
+}

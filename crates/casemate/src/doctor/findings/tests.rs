@@ -1,0 +1,287 @@
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use casemate_kms::admin::status::Document;
+use casemate_kms_state::outage::Rules;
+use serde_json::json;
+
+use super::*;
+use crate::doctor::facts::{Answer, LedgerFacts, Limits, RecordFacts, SealedFacts};
+
+const NOW: u64 = 1_800_000_000;
+const REGENERATE: &str = "CASEMATE_REGENERATE=1 cargo test -p casemate doctor";
+
+/// What a host shows on which all is well.
+pub(in crate::doctor) fn healthy() -> Facts {
+    let access = |mode| Access { uid: 0, gid: 0, mode };
+    let file = |path: &str, role, mode| FileFacts {
+        path: path.into(),
+        role,
+        found: Ok(access(mode)),
+        folders: vec![("/etc/casemate-kms".into(), access(0o755)), ("/".into(), access(0o755))],
+    };
+    Facts {
+        now: NOW,
+        user: User { uid: 0, gid: 0 },
+        files: vec![
+            file("/etc/casemate-kms/config.yaml", Role::Configuration, 0o644),
+            file("/etc/casemate-kms/ca.pem", Role::Public, 0o644),
+            file("/etc/casemate-kms/root.key", Role::Secret, 0o600),
+            file("/var/lib/casemate-kms", Role::State, 0o700),
+        ],
+        limits: Some(Limits { open_files: Some(1024), needed_files: 224, locked_memory: Some(8 << 20) }),
+        status: Some(Ok(serde_json::from_value(document()).unwrap())),
+        no_services: None,
+        refused_pins: Vec::new(),
+        providers: vec![ProviderFacts {
+            name: "casemate".into(),
+            endpoint: "unix:///run/kms.sock".into(),
+            socket: Some(Ok(access(0o600))),
+            socket_mode: 0o600,
+            answer: Ok(Answer { key_id: "prod:22".into(), problems: Vec::new() }),
+            keys: vec![KeyFacts {
+                name: "main".into(),
+                observed: Ok("file:aa/2/00".into()),
+                wrapped: Some(Ok(())),
+                opened: Some(Ok(())),
+                is_true: Some(true),
+                opens_record: Some(Ok(())),
+                running: None,
+            }],
+            refused: None,
+            record: RecordFacts { is_there: true, is_whole: true, created: Some(NOW - 7) },
+            ledger: LedgerFacts { last: Some(NOW - 7), ..LedgerFacts::default() },
+            recipients: 1,
+            sealed: Some(SealedFacts { found: Ok(Some((3, 0))), is_beside_its_secret: false }),
+            rules: Rules::default(),
+        }],
+    }
+}
+
+fn document() -> serde_json::Value {
+    json!({
+        "version": "0.1.0", "time": "2027-01-15T08:00:00Z", "audit": null,
+        "configuration": {
+            "path": "/c.yaml", "sha256": "00", "since": "2027-01-15T08:00:00Z", "reloads": 0, "refused": null,
+            "refused_since": null, "not_started": [],
+        },
+        "providers": [{
+            "name": "casemate", "cluster_id": "prod", "epoch": 0, "writing": true, "not_writing_because": null,
+            "next_write": null, "candidate": null, "refused_reuse": null, "trouble": null,
+            "last_look": "2027-01-15T08:00:00Z", "last_observation": null, "root_keys": [],
+            "readable": {"rules": [], "clusters": []}, "ledger": {"entries": 1, "saved": true, "last": []},
+            "opened_keks": {"hits": 0, "opened": 0, "joined": 0, "failed": 0, "evicted": 0, "held": 1},
+            "requests": [], "connections": {"open": 1, "accepted": 2, "refused_peers": 0, "refused_excess": 0},
+        }],
+    })
+}
+
+fn said(change: impl FnOnce(&mut serde_json::Value)) -> Option<Result<Document, String>> {
+    let mut document = document();
+    change(&mut document);
+    Some(Ok(serde_json::from_value(document).unwrap()))
+}
+
+fn failing(class: Class) -> Failure {
+    Failure::new(class, "it fails", "mend it")
+}
+
+#[test]
+fn a_healthy_host_is_no_reason_to_speak() {
+    assert_eq!(findings(&healthy()), []);
+    // Nor is one without an admin socket, sealed cache or record, or whose limits can't be seen.
+    let mut facts = healthy();
+    (facts.status, facts.limits) = (None, None);
+    (facts.providers[0].sealed, facts.providers[0].record) = (None, RecordFacts::default());
+    facts.providers[0].keys[0].opens_record = None;
+    facts.files[3].found = Err("no such folder: it is made at the first start".into());
+    assert_eq!(findings(&facts), []);
+}
+
+type Plant = (&'static str, &'static str, fn(&mut Facts));
+
+/// One planted fault each: what is found, what is to be done, and how it is planted.
+const PLANTED: &[Plant] = &[
+    ("file-missing", "deliver it to this node", |facts| facts.files[2].found = Err("No such file".into())),
+    ("file-writable", "chmod go-w /etc/casemate-kms/config.yaml", |facts| mode(facts, 0, 0o664)),
+    ("file-writable", "chmod go-w /etc/casemate-kms/ca.pem", |facts| mode(facts, 1, 0o646)),
+    ("secret-open", "chmod go-rwx /etc/casemate-kms/root.key", |facts| mode(facts, 2, 0o640)),
+    ("state-open", "chmod go-w /var/lib/casemate-kms", |facts| mode(facts, 3, 0o770)),
+    ("file-owner", "chown root", |facts| facts.files[0].found = Ok(Access { uid: 7, gid: 7, mode: 0o644 })),
+    ("folder-open", "chmod go-w /etc/casemate-kms", |facts| facts.files[0].folders[0].1.mode = 0o777),
+    ("file-unreadable", "chown 990 /etc/casemate-kms/root.key", |facts| {
+        let own = Access { uid: 990, gid: 990, mode: 0o700 };
+        (facts.user, facts.files[3].found) = (User { uid: 990, gid: 990 }, Ok(own));
+    }),
+    ("file-unreadable", "so that user 990 can enter it", |facts| {
+        let own = Access { uid: 990, gid: 990, mode: 0o700 };
+        facts.user = User { uid: 990, gid: 990 };
+        (facts.files[2].found, facts.files[3].found) = (Ok(own.clone_with(0o600)), Ok(own));
+        facts.files[2].folders[0].1.mode = 0o700;
+    }),
+    ("state-unwritable", "chown 990 /var/lib/casemate-kms", |facts| {
+        facts.user = User { uid: 990, gid: 990 };
+        facts.files[2].found = Ok(Access { uid: 990, gid: 990, mode: 0o600 });
+    }),
+    ("limit-files", "raise LimitNOFILE=", |facts| facts.limits.as_mut().unwrap().open_files = Some(100)),
+    ("limit-memory", "raise LimitMEMLOCK=", |facts| {
+        facts.limits.as_mut().unwrap().locked_memory = Some(65_536)
+    }),
+    ("admin-silent", "start the plugin", |facts| facts.status = Some(Err("nobody listens".into()))),
+    ("configuration-refused", "correct the file", |facts| {
+        facts.status = said(|document| document["configuration"]["refused"] = "line 3".into());
+    }),
+    ("provider-not-started", "do what it says", |facts| {
+        facts.status =
+            said(|document| document["configuration"]["not_started"] = json!([{"name": "b", "why": "no"}]));
+    }),
+    ("audit", "make room", |facts| {
+        facts.status = said(|document| {
+            document["audit"] =
+                json!({"head": {"seq": 0, "hash": "", "anchor": ""}, "missed": 3, "problem": "a full disk"});
+        });
+    }),
+    ("pkcs11-not-asked", "--plugin", |facts| facts.no_services = Some("there is no program".into())),
+    ("pin-refused", "write the right PIN", |facts| facts.refused_pins = vec!["/var/lib/c/pkcs11/a".into()]),
+    ("not-served", "start the plugin", |facts| facts.providers[0].answer = Err("nobody listens".into())),
+    ("not-served", "see its log", |facts| {
+        let answer = Answer { key_id: String::new(), problems: vec!["the key id is empty".into()] };
+        facts.providers[0].answer = Ok(answer);
+    }),
+    ("not-writing", "do what it says", |facts| {
+        facts.status = said(|document| document["providers"][0]["not_writing_because"] = "starting".into());
+    }),
+    ("socket-open", "restart the plugin", |facts| socket(facts, 0o666)),
+    ("socket-mode", "restart the plugin", |facts| socket(facts, 0o660)),
+    ("clock", "timedatectl", |facts| facts.providers[0].record.created = Some(NOW + 3600)),
+    ("clock", "timedatectl", |facts| facts.providers[0].ledger.last = Some(NOW + 3600)),
+    ("key-unreachable", "mend it", |facts| key(facts).observed = Err(failing(Class::Unreachable))),
+    ("key-throttled", "mend it", |facts| key(facts).observed = Err(failing(Class::Throttled))),
+    ("key-credential", "mend it", |facts| key(facts).observed = Err(failing(Class::Credential))),
+    ("key-undecided", "mend it", |facts| key(facts).observed = Err(failing(Class::Undecided))),
+    // One direction alone.
+    ("key-refused", "mend it", |facts| key(facts).wrapped = Some(Err(failing(Class::Refused)))),
+    ("key-refused", "mend it", |facts| key(facts).opened = Some(Err(failing(Class::Refused)))),
+    ("key-corrupt", "mend it", |facts| key(facts).opened = Some(Err(failing(Class::NotOpened)))),
+    ("key-corrupt", "do not write with it", |facts| key(facts).is_true = Some(false)),
+    ("other-key", "raise `epoch`", |facts| key(facts).opens_record = Some(Err(failing(Class::NotOpened)))),
+    ("key-unreachable", "mend it", |facts| key(facts).opens_record = Some(Err(failing(Class::Unreachable)))),
+    ("key-differs", "compare the user", |facts| key(facts).running = Some(("refused".into(), "no".into()))),
+    ("reused", "raise epoch", |facts| facts.providers[0].refused = refused("reuse")),
+    ("selection", "raise epoch", |facts| facts.providers[0].refused = refused("not_readable")),
+    ("reused", "raise `epoch`", |facts| {
+        facts.status = said(|document| {
+            document["providers"][0]["refused_reuse"] =
+                json!({"key_id": "prod:11", "key_id_hash": "sha256:1"});
+        });
+    }),
+    ("record-damaged", "a restart replaces it", |facts| facts.providers[0].record.is_whole = false),
+    ("ledger-damaged", "no older key file", |facts| facts.providers[0].ledger.damaged = vec![2]),
+    ("ledger-damaged", "permissions", |facts| facts.providers[0].ledger.unreadable = Some("denied".into())),
+    ("ledger-unsaved", "make room", |facts| {
+        facts.status = said(|document| document["providers"][0]["ledger"]["saved"] = false.into());
+    }),
+    ("other-cluster", "alsoAccept", |facts| facts.providers[0].ledger.other_cluster = Some("old".into())),
+    ("no-recovery", "casemate recovery new", |facts| facts.providers[0].recipients = 0),
+    ("sealed-cache", "start-in-an-outage", |facts| sealed(facts).found = Err("another secret".into())),
+    ("sealed-cache", "look at the disk", |facts| sealed(facts).found = Ok(Some((1, 2)))),
+    ("sealed-cache", "start-in-an-outage", |facts| {
+        facts.status = said(|document| {
+            document["providers"][0]["sealed_cache"] =
+                json!({"entries": 0, "saved": false, "damaged": 0, "problem": "a full disk"});
+        });
+    }),
+    ("sealed-beside", "LoadCredentialEncrypted=", |facts| sealed(facts).is_beside_its_secret = true),
+];
+
+fn mode(facts: &mut Facts, file: usize, mode: u32) {
+    facts.files[file].found = Ok(Access { uid: 0, gid: 0, mode });
+}
+
+fn socket(facts: &mut Facts, mode: u32) {
+    facts.providers[0].socket = Some(Ok(Access { uid: 0, gid: 0, mode }));
+}
+
+fn key(facts: &mut Facts) -> &mut KeyFacts {
+    &mut facts.providers[0].keys[0]
+}
+
+fn sealed(facts: &mut Facts) -> &mut SealedFacts {
+    facts.providers[0].sealed.as_mut().unwrap()
+}
+
+fn refused(class: &str) -> Option<(String, String, String)> {
+    Some((class.into(), "it was active before".into(), "raise epoch".into()))
+}
+
+impl Access {
+    fn clone_with(self, mode: u32) -> Self {
+        Self { mode, ..self }
+    }
+}
+
+#[test]
+fn each_planted_fault_is_found_alone_with_its_remedy() {
+    for (id, remedy, plant) in PLANTED {
+        let mut facts = healthy();
+        plant(&mut facts);
+        let found = findings(&facts);
+        let [finding] = &found[..] else { panic!("{id}: {found:?}") };
+        let all = format!("{} {}", finding.evidence, finding.remedy);
+        assert!(finding.id == *id && all.contains(remedy), "{id}, {remedy}: {finding:?}");
+        assert!(!finding.evidence.is_empty() && finding.docs[0].ends_with(&format!("doctor.md#{id}")));
+    }
+}
+
+#[test]
+fn every_kind_is_planted_and_the_worst_come_first() {
+    let planted: BTreeSet<&str> = PLANTED.iter().map(|(id, ..)| *id).collect();
+    // That one is found before there are facts: tests/it/doctor.rs.
+    let kinds: BTreeSet<&str> =
+        KINDS.iter().map(|kind| kind.id).filter(|id| *id != "configuration").collect();
+    assert_eq!(planted, kinds);
+    let mut facts = healthy();
+    for (.., plant) in PLANTED {
+        plant(&mut facts);
+    }
+    let found = findings(&facts);
+    assert!(found.len() > 10 && found.is_sorted_by_key(|finding| finding.severity), "{found:?}");
+}
+
+#[test]
+fn the_page_is_what_the_table_says() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+    let mut page = format!(
+        "# What `casemate doctor` finds\n\n<!-- Made from the code: {REGENERATE} -->\n\n\
+         `casemate doctor` on a control plane node looks at all of this, says of what it finds what it saw and what to do, and \
+         is silent if all is well; `--verbose` lists what is well, and what an outage of the root keys would do now. Exit code 1 \
+         if anything was found.\n"
+    );
+    for Kind { id, severity, means, see } in KINDS {
+        let severity = if *severity == Severity::Error { "Error" } else { "Warning" };
+        write!(page, "\n## {id}\n\n{severity}. {means} [More]({see}).\n").unwrap();
+        let file = docs.join(see.split('#').next().unwrap());
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        if let Some((_, anchor)) = see.split_once('#') {
+            let anchors = text.lines().filter(|line| line.starts_with('#')).map(anchor_of);
+            assert!(anchors.into_iter().any(|found| found == anchor), "{id}: there is no {see}");
+        }
+    }
+    let path = docs.join("doctor.md");
+    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == page, "docs/reference/doctor.md is not what the code says; run `{REGENERATE}`");
+}
+
+/// As GitHub makes them.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}

@@ -1,0 +1,130 @@
+//! `casemate doctor` on a host whose plugin has a root key in a file, with faults planted one at a time.
+#![allow(clippy::panic, clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::daemon::Host;
+use crate::program::casemate;
+
+/// Exit code, and what was found: id, evidence, remedy.
+fn examined(host: &Host) -> (i32, Vec<(String, String, String)>) {
+    let done = casemate("doctor --output json --config").arg(host.config()).output().unwrap();
+    let told = String::from_utf8(done.stderr).unwrap();
+    let report: Value =
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {told}"));
+    let text = |finding: &Value, field: &str| finding[field].as_str().unwrap().to_owned();
+    let findings = report["findings"].as_array().unwrap().iter();
+    let found = findings.map(|one| (text(one, "id"), text(one, "evidence"), text(one, "remedy")));
+    (done.status.code().unwrap(), found.collect())
+}
+
+fn finds(host: &Host, id: &str, remedy: &str) {
+    let (code, found) = examined(host);
+    let of_id = found.iter().find(|(found, ..)| found == id);
+    let (_, evidence, does) = of_id.unwrap_or_else(|| panic!("no {id} in {found:#?}"));
+    assert!(code == 1 && !evidence.is_empty() && does.contains(remedy), "{id}: {found:#?}");
+}
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A host that lacks nothing.
+fn sound() -> Host {
+    let host = Host::new();
+    let identity = host.file("identity.txt");
+    let made = casemate("recovery new --output json --out").arg(&identity).output().unwrap();
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let recipient = made["recipient"].as_str().unwrap();
+    fs::remove_file(identity).unwrap();
+    let more =
+        format!("    recoveryRecipients:\n      - name: safe\n        age: {recipient}\n    rootKeys:");
+    host.change("    rootKeys:", &more);
+    host
+}
+
+#[test]
+fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
+    let host = sound();
+    let daemon = host.serve();
+    let silent = casemate("doctor --config").arg(host.config()).output().unwrap();
+    let told = String::from_utf8(silent.stdout).unwrap() + &String::from_utf8(silent.stderr).unwrap();
+    assert_eq!((silent.status.code(), told.trim()), (Some(0), ""));
+    let told = casemate("doctor --verbose --config").arg(host.config()).assert().code(0);
+    let told = String::from_utf8(told.get_output().stdout.clone()).unwrap();
+    assert!(told.contains("ok  key-refused"), "{told}");
+    assert!(told.contains("Status says ok; writes go on for as long as it lasts"), "{told}");
+
+    mode(&host.config(), 0o666);
+    finds(&host, "file-writable", "chmod go-w");
+    mode(&host.config(), 0o644);
+    mode(&host.file("main.key"), 0o644);
+    finds(&host, "secret-open", "chmod go-rwx");
+    finds(&host, "key-credential", "only root or the user");
+    mode(&host.file("main.key"), 0o600);
+    mode(&host.file("state"), 0o777);
+    finds(&host, "state-open", "chmod go-w");
+    mode(&host.file("state"), 0o700);
+    mode(&host.file("kms.sock"), 0o666);
+    finds(&host, "socket-open", "restart the plugin");
+    mode(&host.file("kms.sock"), 0o660);
+    finds(&host, "socket-mode", "restart the plugin");
+    mode(&host.file("kms.sock"), 0o600);
+
+    let ledger = host.file("state/casemate/ledger");
+    let text = fs::read_to_string(&ledger).unwrap();
+    fs::write(&ledger, text.clone() + "1 torn").unwrap();
+    finds(&host, "ledger-damaged", "no older key file");
+    fs::write(&ledger, &text).unwrap();
+    let record = host.file("state/casemate/record");
+    let bytes = fs::read(&record).unwrap();
+    let mut changed = bytes.clone();
+    changed[40] ^= 1;
+    fs::write(&record, changed).unwrap();
+    finds(&host, "record-damaged", "nothing is lost");
+    fs::write(&record, &bytes).unwrap();
+
+    // Outages, by their class.
+    let (key, aside) = (host.file("main.key"), host.file("aside.key"));
+    fs::rename(&key, &aside).unwrap();
+    finds(&host, "key-unreachable", "deliver the key file");
+    finds(&host, "file-missing", "deliver it to this node");
+    fs::write(&key, "no key file\n").unwrap();
+    mode(&key, 0o600);
+    finds(&host, "key-corrupt", "");
+    fs::rename(&aside, &key).unwrap();
+
+    // The old file is put back after a rotation.
+    let first = fs::read(&key).unwrap();
+    host.rotate();
+    let second = fs::read(&key).unwrap();
+    casemate("kms refresh --wait --admin").arg(host.admin()).assert().code(0);
+    let (code, found) = examined(&host);
+    assert_eq!((code, found), (0, vec![]));
+    fs::write(&key, first).unwrap();
+    finds(&host, "reused", "raise `epoch`");
+    // That file lacks what the record is wrapped under, too.
+    finds(&host, "key-refused", "deliver the current key file");
+    fs::write(&key, second).unwrap();
+
+    drop(daemon);
+    let (code, found) = examined(&host);
+    let ids: Vec<&str> = found.iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!((code, ids), (1, vec!["admin-silent", "not-served"]));
+}
+
+#[test]
+fn a_configuration_that_is_none_is_a_finding() {
+    let host = Host::new();
+    finds(&host, "no-recovery", "casemate recovery new");
+    host.change("clusterId: prod", "clusterID: prod");
+    finds(&host, "configuration", "casemate-kms schema");
+    let done = casemate("doctor --config /nowhere/config.yaml").assert().code(1);
+    let told = String::from_utf8(done.get_output().stdout.clone()).unwrap();
+    assert!(told.contains("can't be read"), "{told}");
+    casemate("doctor --config").assert().code(2);
+}
