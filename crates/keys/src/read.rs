@@ -186,7 +186,8 @@ impl ReadPolicy {
         Ok(Readable { annotation: sha256(value), core, record, attempts, skipped })
     }
 
-    fn accepts(&self, cluster: &ClusterId, now: u64) -> bool {
+    /// Whether data of `cluster` is read at `now` (seconds since 1970), by whatever root key.
+    pub fn accepts(&self, cluster: &ClusterId, now: u64) -> bool {
         *cluster == self.cluster
             || self.also_accept.iter().any(|other| other.cluster == *cluster && now < other.until)
     }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::traffic::Traffic;
+use opened::Readers;
 use watch::Watch;
 
 mod kek;
@@ -222,6 +223,7 @@ impl Provider {
             settings.program.clone(),
             settings.clock.clone(),
         ));
+        let readers = Readers::new(settings.read_policy.clone(), settings.clock.clone());
         let starting = Standing::Refusing("it is starting; ask again in a moment".into());
         Self {
             settings,
@@ -229,7 +231,7 @@ impl Provider {
             store,
             keyholder,
             watch,
-            opened: OpenedKeks::new(),
+            opened: OpenedKeks::new(readers),
             standing: ArcSwap::from_pointee(starting),
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
@@ -272,12 +274,15 @@ impl Provider {
     }
 
     /// Keeps local KEKs that it has opened on disk too, sealed under what `protection` names, and reads those of the last
-    /// run. What is wrong with them keeps it from nothing.
+    /// run. What is wrong with them keeps it from nothing. Without `protection`, what such a run has left is destroyed.
     #[must_use]
-    pub async fn keeping_sealed(mut self, protection: Protection) -> Self {
+    pub async fn keeping_sealed(mut self, protection: Option<Protection>) -> Self {
+        let Some(protection) = protection else {
+            sealed::destroy_leftovers(self.store.clone()).await;
+            return self;
+        };
         let of = CacheOf { cluster: self.settings.cluster.clone(), provider: self.settings.name.clone() };
-        let readers = self.settings.read_policy.clone();
-        self.opened = self.opened.sealed_in(self.store.clone(), protection, of, readers).await;
+        self.opened = self.opened.sealed_in(self.store.clone(), protection, of).await;
         self
     }
 
@@ -445,6 +450,7 @@ impl Provider {
 
     /// What writes instead of `kek`, if that is still what writes; else `kek` itself.
     async fn renew(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
+        let begun = self.opened.wipes();
         let new = match self.new_kek(&kek.record().core().policy).await {
             Ok(new) => new,
             Err(problem) => {
@@ -452,7 +458,7 @@ impl Provider {
                 return kek;
             }
         };
-        self.opened.keep(&new);
+        self.opened.keep_begun(&new, begun);
         let writes = |standing: &Standing| standing.writes().is_some_and(|now| Arc::ptr_eq(now, &kek));
         let before = self.standing.rcu(|standing| {
             if writes(standing) { Arc::new(standing.with(new.clone())) } else { standing.clone() }

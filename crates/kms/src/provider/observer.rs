@@ -208,7 +208,7 @@ impl Observer {
                     Action::Activate(key_id) => self.activate(&key_id).await,
                     Action::WipeOpened => {
                         self.writing = None;
-                        self.provider.opened.forget_all().await;
+                        self.provider.opened.forget_all(&self.provider.store).await;
                     }
                 }
             }

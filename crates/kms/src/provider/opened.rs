@@ -1,6 +1,7 @@
 //! Local KEKs that were opened: a bounded cache, and one call for all who wait for the same record.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +11,10 @@ use casemate_keyservice::{Class, Failure};
 use lru::LruCache;
 use tokio::sync::watch;
 
-use super::sealed::SealedCache;
-use super::{Keyholder, Opened, Protection, SealedCounts, SharedReadable, Store, WriteKek, is_readable};
+use super::sealed::{self, SealedCache};
+use super::{
+    Keyholder, Opened, Protection, SealedCounts, SharedReadable, Store, WallClock, WriteKek, is_readable,
+};
 
 /// More local KEKs than a cluster meets in years; each takes some 200 bytes.
 pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
@@ -29,6 +32,18 @@ pub struct OpenedKeks {
 pub(super) struct State {
     kept: LruCache<Digest, Kept>,
     flights: HashMap<Digest, watch::Receiver<Option<Opened>>>,
+    readers: Readers,
+    wipes: Wipes,
+}
+
+/// How often all was forgotten: what began before the last time is not kept after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wipes(u64);
+
+/// What may be read now, whoever asks: of a configuration that was replaced, calls may still be under way.
+pub(super) struct Readers {
+    policy: ReadPolicy,
+    clock: WallClock,
 }
 
 /// A local KEK: opened, or as it was read from the sealed cache, or both.
@@ -111,19 +126,13 @@ impl OpenError {
 }
 
 impl OpenedKeks {
-    pub(super) fn new() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())), counts: Arc::default(), sealed: None }
+    pub(super) fn new(readers: Readers) -> Self {
+        Self { state: Arc::new(Mutex::new(State::new(readers))), counts: Arc::default(), sealed: None }
     }
 
     /// The same, and what outlives a restart is kept in `store` from now on, sealed under what `protection` names.
-    pub(super) async fn sealed_in(
-        mut self,
-        store: Store,
-        protection: Protection,
-        of: CacheOf,
-        readers: ReadPolicy,
-    ) -> Self {
-        self.sealed = Some(SealedCache::begin(store, protection, of, self.state.clone(), readers).await);
+    pub(super) async fn sealed_in(mut self, store: Store, protection: Protection, of: CacheOf) -> Self {
+        self.sealed = Some(SealedCache::begin(store, protection, of, self.state.clone()).await);
         self
     }
 
@@ -152,7 +161,8 @@ impl OpenedKeks {
                 self.counts.joined.fetch_add(1, Ordering::Relaxed);
                 flight.clone()
             } else {
-                let flight = self.start(keyholder.clone(), readable.clone(), ciphertext.to_vec());
+                let flight =
+                    self.start(keyholder.clone(), readable.clone(), ciphertext.to_vec(), state.wipes);
                 state.flights.insert(digest, flight.clone());
                 flight
             }
@@ -193,6 +203,7 @@ impl OpenedKeks {
         keyholder: Arc<Keyholder>,
         readable: SharedReadable,
         ciphertext: Vec<u8>,
+        begun: Wipes,
     ) -> watch::Receiver<Option<Opened>> {
         let (answer, flight) = watch::channel(None);
         let landing = Landing { state: self.state.clone(), digest: *readable.annotation() };
@@ -204,7 +215,7 @@ impl OpenedKeks {
                     counts.opened.fetch_add(1, Ordering::Relaxed);
                     // Before the flight ends, so that nobody starts another in between.
                     if readable.open(kek, &ciphertext).is_ok() {
-                        keeps.put(landing.digest, readable.record().core().clone(), kek.clone());
+                        keeps.put(landing.digest, readable.record().core().clone(), kek.clone(), begun);
                     }
                 }
                 Err(_) => {
@@ -219,11 +230,27 @@ impl OpenedKeks {
 
     /// Keeps a local KEK that is known to open what belongs to this annotation.
     pub(super) fn keep(&self, kek: &WriteKek) {
-        self.put(*kek.digest(), kek.record().core().clone(), kek.local_kek().clone());
+        self.keep_begun(kek, self.wipes());
     }
 
-    fn put(&self, annotation: Digest, core: Core, kek: Arc<LocalKek>) {
-        let (was_sealed, pushed_out) = lock(&self.state).put_first(annotation, Kept::opened(core, kek));
+    /// The same, if all was not forgotten since its making was `begun`.
+    pub(super) fn keep_begun(&self, kek: &WriteKek, begun: Wipes) {
+        self.put(*kek.digest(), kek.record().core().clone(), kek.local_kek().clone(), begun);
+    }
+
+    /// For [`OpenedKeks::keep_begun`].
+    pub(super) fn wipes(&self) -> Wipes {
+        lock(&self.state).wipes
+    }
+
+    /// What was begun before a wipe, or under readers that are there no more, is of use to who waits for it alone.
+    fn put(&self, annotation: Digest, core: Core, kek: Arc<LocalKek>, begun: Wipes) {
+        let mut state = lock(&self.state);
+        if state.wipes != begun || !state.reads(&core) {
+            return;
+        }
+        let (was_sealed, pushed_out) = state.put_first(annotation, Kept::opened(core, kek));
+        drop(state);
         if pushed_out {
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
         }
@@ -249,34 +276,26 @@ impl OpenedKeks {
         found
     }
 
-    /// Forgets all, and destroys what would outlive a restart; the memory of a local KEK is wiped when nobody uses it
-    /// any more.
-    pub(super) async fn forget_all(&self) {
+    /// Forgets all, and destroys what would outlive a restart in `store`; the memory of a local KEK is wiped when nobody
+    /// uses it any more.
+    pub(super) async fn forget_all(&self, store: &Store) {
         if let Some(sealed) = &self.sealed {
             sealed.doom();
         }
-        lock(&self.state).kept.clear();
-        if let Some(sealed) = &self.sealed {
-            sealed.clone().destroy().await;
+        lock(&self.state).forget_all();
+        match &self.sealed {
+            Some(sealed) => sealed.clone().destroy().await,
+            None => sealed::destroy_leftovers(store.clone()).await,
         }
     }
 
-    /// Drops, and wipes, what can't be opened with `policy`.
+    /// Drops, and wipes, what can't be opened with `policy`, and keeps nothing of that kind from now on.
     pub(super) fn retain_readable_by(&self, policy: &ReadPolicy) {
         let mut state = lock(&self.state);
-        let gone: Vec<_> = state
-            .kept
-            .iter()
-            .filter(|(_, kept)| !is_readable(&kept.core.policy, policy))
-            .map(|(digest, _)| *digest)
-            .collect();
-        for digest in gone {
-            state.kept.pop(&digest);
-        }
+        state.readers.policy = policy.clone();
+        state.drop_unreadable();
         drop(state);
-        if let Some(sealed) = &self.sealed {
-            sealed.note_readers(policy);
-        }
+        self.note_change();
     }
 
     pub(super) fn counts(&self) -> OpenedCounts {
@@ -300,8 +319,27 @@ impl OpenedKeks {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
-        Self { kept: LruCache::new(CAPACITY), flights: HashMap::new() }
+    pub(super) fn new(readers: Readers) -> Self {
+        Self { kept: LruCache::new(CAPACITY), flights: HashMap::new(), readers, wipes: Wipes(0) }
+    }
+
+    /// In one step with the count: what is put under the lock is put before the wipe, or sees it.
+    fn forget_all(&mut self) {
+        self.wipes.0 += 1;
+        self.kept.clear();
+    }
+
+    /// Whether a record with this core may be read now.
+    pub(super) fn reads(&self, core: &Core) -> bool {
+        self.readers.read(core)
+    }
+
+    /// Readers may end by the clock, too.
+    pub(super) fn drop_unreadable(&mut self) {
+        let unreadable = self.kept.iter().filter(|(_, kept)| !self.readers.read(&kept.core));
+        for annotation in unreadable.map(|(annotation, _)| *annotation).collect::<Vec<_>>() {
+            self.kept.pop(&annotation);
+        }
     }
 
     /// As what was used last; says whether it was sealed already, and whether it pushed out another.
@@ -353,6 +391,22 @@ impl State {
         self.kept
             .iter()
             .filter_map(|(annotation, kept)| Some((annotation, &kept.core, kept.sealed.as_deref()?)))
+    }
+}
+
+impl Readers {
+    pub(super) fn new(policy: ReadPolicy, clock: WallClock) -> Self {
+        Self { policy, clock }
+    }
+
+    fn read(&self, core: &Core) -> bool {
+        self.policy.accepts(core.policy.cluster(), (self.clock)()) && is_readable(&core.policy, &self.policy)
+    }
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readers").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@
 //! local KEKs under that key, in the order in which memory would drop them. Memory is the master: the file is replaced
 //! whole, by one writer, off the way of calls. Whatever is wrong with either costs the cache and nothing else.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwapOption, Guard};
-use casemate_keys::{CacheOf, Core, Digest, LocalKek, Protector, ReadPolicy, SealedKek, SealingKey};
+use casemate_keys::{CacheOf, Core, Digest, LocalKek, Protector, SealedKek, SealingKey};
 use tokio::sync::mpsc;
 
 use super::opened::{Kept, State, lock};
-use super::{Store, StoreError, is_readable, store};
+use super::{Store, StoreError, store};
 use format::{Entry, KeyForm, MAX_CACHE_LEN, MAX_KEY_LEN};
 
 mod format;
@@ -87,8 +88,6 @@ pub(super) struct SealedCache {
     protection: Protection,
     of: CacheOf,
     kept: Arc<Mutex<State>>,
-    /// What may be read now.
-    readers: ArcSwapOption<ReadPolicy>,
     /// There while the files are those of this key.
     key: ArcSwapOption<SealingKey>,
     /// Whoever touches the files.
@@ -111,7 +110,6 @@ impl SealedCache {
         protection: Protection,
         of: CacheOf,
         kept: Arc<Mutex<State>>,
-        readers: ReadPolicy,
     ) -> Arc<Self> {
         let (wake, woken) = mpsc::channel(1);
         let cache = Arc::new(Self {
@@ -119,7 +117,6 @@ impl SealedCache {
             protection,
             of,
             kept,
-            readers: ArcSwapOption::from_pointee(readers),
             key: ArcSwapOption::empty(),
             desk: Mutex::default(),
             doomed: AtomicBool::new(false),
@@ -148,12 +145,6 @@ impl SealedCache {
         self.changed.store(true, Ordering::Release);
         // One that waits already is enough.
         let _ = self.wake.try_send(());
-    }
-
-    /// Only what `policy` reads is of use from now on.
-    pub(super) fn note_readers(&self, policy: &ReadPolicy) {
-        self.readers.store(Some(Arc::new(policy.clone())));
-        self.note_change();
     }
 
     /// Nothing of it is opened any more. Next, memory is to be cleared, and the files are to be destroyed.
@@ -223,8 +214,7 @@ impl SealedCache {
         self.key.store(None);
         lock(&self.kept).forget_sealed();
         self.changed.store(true, Ordering::Release);
-        self.store.shred(KEY)?;
-        self.store.shred(CACHE)?;
+        shred(&self.store)?;
         self.entries.store(0, Ordering::Relaxed);
         tracing::warn!(provider = %self.of.provider, "the sealing key and the sealed cache are destroyed");
         Ok(())
@@ -232,15 +222,23 @@ impl SealedCache {
 
     /// Opens the sealing key, if there is one, and takes over what is sealed under it.
     fn read(&self) -> Result<(), SealedError> {
-        let Some((form, sealed)) = self.stored_key()? else {
-            // What is sealed under a key that is gone is of no use.
-            return Ok(self.store.shred(CACHE)?);
+        let (form, sealed) = match self.stored(KEY, MAX_KEY_LEN, format::parse_key)? {
+            Stored::Whole(key) => key,
+            Stored::Damaged => return Ok(self.set_both_aside()?),
+            // A wipe that was cut off: what is sealed under a key that is gone is of no use.
+            Stored::Absent if self.store.path_of(CACHE).exists() => return Ok(shred(&self.store)?),
+            Stored::Absent => return Ok(()),
         };
         let secret = self.protection.read(self.store.folder())?;
         let key = open_key(&form, &sealed, &secret, &self.protection, &self.of, self.store.path_of(KEY))?;
-        let entries = self.stored_entries(&key)?;
-        self.entries.store(entries.len() as u64, Ordering::Relaxed);
+        let mut entries = self.stored_entries(&key)?;
+        let intact = entries.len();
         let mut state = lock(&self.kept);
+        entries.retain(|entry| state.reads(&entry.core));
+        if entries.len() < intact {
+            self.changed.store(true, Ordering::Release);
+        }
+        self.entries.store(entries.len() as u64, Ordering::Relaxed);
         // A wipe that came meanwhile has cleared memory, and destroys the files next.
         if self.doomed.load(Ordering::Acquire) {
             return Ok(());
@@ -252,21 +250,15 @@ impl SealedCache {
         Ok(())
     }
 
-    fn stored_key(&self) -> Result<Option<(KeyForm, SealedKek)>, StoreError> {
-        let Some(bytes) = self.stored(KEY, MAX_KEY_LEN)? else { return Ok(None) };
-        let parsed = format::parse_key(&bytes);
-        if parsed.is_none() {
-            self.set_aside(KEY)?;
-        }
-        Ok(parsed)
-    }
-
-    /// Those that open, the one used last first, and that may still be read.
+    /// Those that open, the one used last first.
     fn stored_entries(&self, key: &SealingKey) -> Result<Vec<Entry>, StoreError> {
-        let Some(bytes) = self.stored(CACHE, MAX_CACHE_LEN)? else { return Ok(Vec::new()) };
-        let Some((mut entries, mut damaged)) = format::parse_cache(&bytes) else {
-            self.set_aside(CACHE)?;
-            return Ok(Vec::new());
+        let (mut entries, mut damaged) = match self.stored(CACHE, MAX_CACHE_LEN, format::parse_cache)? {
+            Stored::Whole(cache) => cache,
+            Stored::Absent => return Ok(Vec::new()),
+            Stored::Damaged => {
+                self.set_aside(CACHE)?;
+                return Ok(Vec::new());
+            }
         };
         entries.retain(|entry| {
             let opens = entry.opens(key, &self.of);
@@ -281,24 +273,35 @@ impl SealedCache {
             self.damaged.fetch_add(damaged, Ordering::Relaxed);
             self.changed.store(true, Ordering::Release);
         }
-        let (readers, before) = (self.readers.load(), entries.len());
-        entries
-            .retain(|entry| readers.as_ref().is_none_or(|readers| is_readable(&entry.core.policy, readers)));
-        if entries.len() < before {
-            self.changed.store(true, Ordering::Release);
-        }
         Ok(entries)
     }
 
-    /// The bytes of a file; one that is too long is damaged.
-    fn stored(&self, name: &str, most: usize) -> Result<Option<Vec<u8>>, StoreError> {
+    /// What a file has; one that is too long is damaged.
+    fn stored<T>(
+        &self,
+        name: &str,
+        most: usize,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Stored<T>, StoreError> {
         match self.store.read(name, most as u64) {
-            Err(error) if error.is_of_content() => {
-                self.set_aside(name)?;
-                Ok(None)
-            }
-            read => read,
+            Ok(Some(bytes)) => Ok(parse(&bytes).map_or(Stored::Damaged, Stored::Whole)),
+            Ok(None) => Ok(Stored::Absent),
+            Err(error) if error.is_of_content() => Ok(Stored::Damaged),
+            Err(error) => Err(error),
         }
+    }
+
+    /// What is sealed under a key that can't be read opens with a good copy of it, or with the version that made it. The
+    /// cache goes first: cut off between the two, the next start finds the key as it was, and no cache without a key.
+    fn set_both_aside(&self) -> Result<(), StoreError> {
+        if self.store.path_of(CACHE).exists() {
+            let kept = self.store.set_aside(CACHE)?;
+            tracing::warn!(
+                provider = %self.of.provider, file = %kept.display(),
+                "its sealing-key can't be read: this is kept aside with it"
+            );
+        }
+        self.set_aside(KEY)
     }
 
     fn set_aside(&self, name: &str) -> Result<(), StoreError> {
@@ -306,7 +309,7 @@ impl SealedCache {
         self.damaged.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
             provider = %self.of.provider, file = %kept.display(),
-            "this was no {name}, and is kept aside; the cache begins anew"
+            "this was no {name} of this version, and is kept aside; the cache begins anew"
         );
         Ok(())
     }
@@ -319,7 +322,11 @@ impl SealedCache {
             None if lock(&self.kept).is_empty() => return Ok(()),
             None => self.make_key()?,
         };
-        let unsealed = lock(&self.kept).unsealed();
+        let unsealed = {
+            let mut state = lock(&self.kept);
+            state.drop_unreadable();
+            state.unsealed()
+        };
         for (annotation, core, kek) in unsealed {
             let sealed = key.seal(&kek, &self.of, &annotation, &core);
             lock(&self.kept).put_sealed(&annotation, sealed);
@@ -344,6 +351,49 @@ impl SealedCache {
         self.key.store(Some(key.clone()));
         Ok(key)
     }
+}
+
+/// What is found in a file.
+enum Stored<T> {
+    Absent,
+    Damaged,
+    Whole(T),
+}
+
+/// Destroys what a cache that is configured no more has left in `store`, and says so: the day it is configured again, it
+/// would bring back what was wiped meanwhile. A problem keeps nobody from anything.
+pub(super) async fn destroy_leftovers(store: Store) {
+    let done = tokio::task::spawn_blocking(move || {
+        let folder = store.folder().display().to_string();
+        let are_there = are_there(&store);
+        (folder, shred(&store).map(|()| are_there))
+    });
+    match done.await {
+        Ok((folder, Ok(true))) => {
+            tracing::warn!(
+                folder,
+                "sealedCache is not configured: the sealing key and the sealed cache that were there are destroyed"
+            );
+        }
+        Ok((_, Err(problem))) => {
+            tracing::error!(%problem, "a sealed cache that is configured no more can't be destroyed: remove sealing-key and sealed-cache");
+        }
+        Ok((_, Ok(false))) | Err(_) => {}
+    }
+}
+
+/// The files, what is written aside of them and what was set aside.
+fn are_there(store: &Store) -> bool {
+    let is_ours =
+        |name: &OsStr| [KEY, CACHE].iter().any(|ours| name.as_encoded_bytes().starts_with(ours.as_bytes()));
+    fs::read_dir(store.folder())
+        .is_ok_and(|entries| entries.flatten().any(|entry| is_ours(&entry.file_name())))
+}
+
+/// The key first: what is left of the cache then opens with nothing.
+fn shred(store: &Store) -> Result<(), StoreError> {
+    store.shred(KEY)?;
+    store.shred(CACHE)
 }
 
 /// Writes what changes, until its provider is gone.

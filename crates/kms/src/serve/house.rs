@@ -350,11 +350,8 @@ impl Foundation {
         let store = Store::open(&config.state_directory, provider.name.as_str())?;
         let settings = settings(config, provider, services)?;
         let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
-        let mut provider = Provider::new(settings, store).recoverable_by(provider.recipients());
-        if let Some(protection) = protection {
-            provider = provider.keeping_sealed(protection).await;
-        }
-        let provider = Arc::new(provider);
+        let provider = Provider::new(settings, store).recoverable_by(provider.recipients());
+        let provider = Arc::new(provider.keeping_sealed(protection).await);
         let observer = Observer::new(provider.clone(), accept_reuse)?;
         Ok(Self { socket, provider, observer })
     }

@@ -59,6 +59,14 @@ pub(crate) fn settings(doubles: &[&Arc<RootKeyDouble>]) -> Settings {
     settings_of(write, doubles.iter().map(|double| double.rule()).collect())
 }
 
+/// Writes with `write`, reads with `read` too.
+pub(crate) fn reading(write: &[&Arc<RootKeyDouble>], read: &[&Arc<RootKeyDouble>]) -> Settings {
+    let mut settings = settings(write);
+    settings.read_only_keys = read.iter().map(|key| guarded(key)).collect();
+    settings.read_policy.rules.extend(read.iter().map(|key| key.rule()));
+    settings
+}
+
 /// A clock that a test sets.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock(Arc<AtomicU64>);
@@ -105,11 +113,7 @@ impl Node {
         protection: Option<Protection>,
     ) -> Self {
         let store = Store::open(folder, &settings.name).unwrap();
-        let mut provider = Provider::new(settings, store);
-        if let Some(protection) = protection {
-            provider = provider.keeping_sealed(protection).await;
-        }
-        let provider = Arc::new(provider);
+        let provider = Arc::new(Provider::new(settings, store).keeping_sealed(protection).await);
         let mut observer = Observer::new(provider.clone(), None).unwrap();
         observer.look().await;
         Self { provider, observer, _folder: None }

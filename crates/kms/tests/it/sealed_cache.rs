@@ -16,7 +16,7 @@ use tokio::time::advance;
 
 use crate::double::RootKeyDouble;
 use crate::grpc::{DEK, double};
-use crate::node::{Node, Stored, settings};
+use crate::node::{Node, Stored, reading, settings};
 
 /// A host: its disk, and what is delivered to it in memory alone.
 pub(crate) struct Delivered {
@@ -45,6 +45,23 @@ impl Delivered {
 
     fn file(&self, name: &str) -> PathBuf {
         self.disk.path().join("test").join(name)
+    }
+
+    /// What this host would be if it had never had a cache.
+    fn copy_without_cache(&self) -> TempDir {
+        let other = tempfile::tempdir().unwrap();
+        fs::create_dir(other.path().join("test")).unwrap();
+        for entry in fs::read_dir(self.file("")).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            if !name.starts_with("seal") {
+                fs::copy(entry.path(), other.path().join("test").join(name)).unwrap();
+            }
+        }
+        other
+    }
+
+    fn has_cache(&self) -> bool {
+        ["sealing-key", "sealed-cache"].iter().any(|name| self.file(name).exists())
     }
 
     async fn start(&self, settings: Settings) -> Node {
@@ -108,7 +125,8 @@ async fn a_host_starts_while_its_root_key_is_down() {
         drop(node);
         key.fails(Some(class));
 
-        let without = host.start_with(settings(&[&key]), None).await;
+        let elsewhere = host.copy_without_cache();
+        let without = start_in(elsewhere.path(), settings(&[&key]), None).await;
         for stored in &stored {
             assert!(matches!(without.open(stored).await, Err(Error::NotOpened { .. })), "{class:?}");
         }
@@ -256,6 +274,115 @@ async fn a_wipe_destroys_what_is_on_disk_too() {
     key.fails(Some(Class::Unreachable));
     let node = host.start(settings(&[&key])).await;
     assert!(node.open(&stored[1]).await.is_ok());
+}
+
+/// Reads with `b` only: whoever lists it is never refused there.
+fn wiping(a: &Arc<RootKeyDouble>, b: &Arc<RootKeyDouble>) -> Settings {
+    let mut settings = reading(&[a], &[b]);
+    settings.outage.on_refused = OnRefused::Wipe;
+    settings
+}
+
+/// Refused often and long enough, but for one look.
+async fn nearly_wiped(node: &mut Node, key: &RootKeyDouble) {
+    key.fails(Some(Class::Refused));
+    for _ in 0..2 {
+        node.observer.look().await;
+        advance(Duration::from_secs(60)).await;
+    }
+    assert!(writes(node) || node.provider.opened_counts().held > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_being_opened_during_a_wipe_is_not_kept_after_it() {
+    let (host, a, b) = (Delivered::new(), double("a"), double("b"));
+    let peers = Node::start(settings(&[&b])).await.seal(DEK).await;
+    for protection in [None, Some(host.credential())] {
+        b.open_gate(true);
+        a.fails(None);
+        let mut node = start_in(&host.disk.path().join("of"), wiping(&a, &b), protection).await;
+        nearly_wiped(&mut node, &a).await;
+        let before = b.calls().unwrap;
+        b.open_gate(false);
+        let (provider, stored) = (node.provider.clone(), peers.clone());
+        let opening = tokio::spawn(async move { stored.open(&provider).await.map(drop) });
+        until_now(|| b.calls().unwrap > before).await;
+        node.observer.look().await;
+        assert_eq!(node.provider.opened_counts().held, 0, "it is wiped");
+        b.open_gate(true);
+        assert!(opening.await.unwrap().is_ok(), "who asked before gets an answer");
+        assert_eq!(node.provider.opened_counts().held, 0);
+        // What is asked after it is asked again, and kept.
+        assert!(node.open(&peers).await.is_ok());
+        assert_eq!(node.provider.opened_counts().held, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_being_made_during_a_wipe_is_not_kept_after_it() {
+    let (a, b) = (double("a"), double("b"));
+    let mut settings = wiping(&a, &b);
+    let clock = crate::node::Clock::of(&mut settings);
+    let mut node = Node::start(settings).await;
+    nearly_wiped(&mut node, &a).await;
+    clock.advance(100 * 24 * 3600);
+    let before = a.calls().wrap;
+    a.fails(None);
+    a.is_slow(Duration::from_millis(100));
+    let provider = node.provider.clone();
+    // Long enough for its renewal, which it waits for.
+    let sealing = tokio::spawn(async move { provider.encrypt(DEK, &Told::default()).await.map(drop) });
+    until_now(|| a.calls().wrap > before).await;
+    a.is_slow(Duration::ZERO);
+    a.fails(Some(Class::Refused));
+    node.observer.look().await;
+    assert_eq!(node.provider.opened_counts().held, 0, "it is wiped");
+    a.fails(None);
+    let (asked, _) = (a.calls().unwrap, sealing.await.unwrap());
+    assert!(a.calls().unwrap > asked, "it was made");
+    assert_eq!(node.provider.opened_counts().held, 0);
+}
+
+/// Until other tasks have done it, without letting any time pass.
+async fn until_now(done: impl Fn() -> bool) {
+    for _ in 0..1_000_000 {
+        if done() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("it never came to this");
+}
+
+#[tokio::test]
+async fn a_start_without_it_leaves_nothing_for_the_day_it_is_configured_again() {
+    let (host, key) = (Delivered::new(), double("a"));
+    let (node, stored) = with_a_peers_record(&host, &key).await;
+    drop(node);
+    assert!(host.has_cache());
+    let node = host.start_with(settings(&[&key]), None).await;
+    assert!(!host.has_cache());
+    assert!(node.open(&stored[1]).await.is_ok());
+    drop(node);
+    key.fails(Some(Class::Unreachable));
+    let node = host.start(settings(&[&key])).await;
+    for stored in &stored {
+        assert!(node.open(stored).await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wipe_destroys_what_an_earlier_configuration_left() {
+    let (host, a, b) = (Delivered::new(), double("a"), double("b"));
+    let mut node = host.start_with(wiping(&a, &b), None).await;
+    nearly_wiped(&mut node, &a).await;
+    // As if they could not be removed at the start.
+    for name in ["sealing-key", "sealed-cache"] {
+        fs::write(host.file(name), b"of another day").unwrap();
+    }
+    node.observer.look().await;
+    assert_eq!(node.provider.opened_counts().held, 0);
+    assert!(!host.has_cache());
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use casemate_keys::Algorithm;
+use casemate_keys::{AcceptedCluster, Algorithm, ClusterId};
 use casemate_keyservice::Class;
 use casemate_kms::provider::{
     Encrypted, NotReady, Observer, Provider, Ready, Settings, Standing, Store, Succession, Told, succession,
@@ -13,8 +13,8 @@ use casemate_kms::provider::{
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::double::{CAUSE, RootKeyDouble, guarded};
-use crate::node::{Node, Stored, settings};
+use crate::double::{CAUSE, RootKeyDouble};
+use crate::node::{Clock, Node, Stored, THEN, reading, settings};
 use crate::process::until;
 
 const DEK: [u8; 32] = [0x77; 32];
@@ -75,14 +75,6 @@ fn writes(provider: &Provider) -> Option<String> {
         Standing::Writing(kek) | Standing::Failing(kek, _) => Some(kek.key_id().to_string()),
         Standing::Refusing(_) => None,
     }
-}
-
-/// Writes with `write`, reads with `read` too.
-fn reading(write: &[&Arc<RootKeyDouble>], read: &[&Arc<RootKeyDouble>]) -> Settings {
-    let mut settings = settings(write);
-    settings.read_only_keys = read.iter().map(|key| guarded(key)).collect();
-    settings.read_policy.rules.extend(read.iter().map(|key| key.rule()));
-    settings
 }
 
 #[tokio::test(start_paused = true)]
@@ -194,6 +186,72 @@ async fn what_writes_must_stay_readable_whatever_is_said_to_be_gone() {
     ready.begin();
     until("it is dropped", async || third.opened_counts().held == 1).await;
     assert!(before.open(&third).await.is_err());
+}
+
+/// A Decrypt that began before the change ends after it.
+#[tokio::test(start_paused = true)]
+async fn what_is_opened_late_is_not_kept_if_it_is_read_no_more() {
+    let staging = || "staging".parse::<ClusterId>().unwrap();
+    let accepting = |keys: Settings, until: u64| {
+        let mut settings = keys;
+        settings.read_policy.also_accept.push(AcceptedCluster { cluster: staging(), until });
+        settings
+    };
+    let at_least = |version: u64, keys: Settings| {
+        let mut settings = keys;
+        settings.read_policy.rules[1].min_version = Some(version);
+        settings
+    };
+    let (a, b) = (double("a"), double("b"));
+    let both = || reading(&[&a], &[&b]);
+    let mut of_staging = settings(&[&b]);
+    of_staging.cluster = staging();
+    of_staging.read_policy.cluster = staging();
+    let ours = Node::start(settings(&[&b])).await.seal(&DEK).await;
+    let theirs = Node::start(of_staging).await.seal(&DEK).await;
+    for (record, before, after, passes, kept) in [
+        (&ours, both(), both(), 0, true),
+        (&ours, both(), settings(&[&a]), 0, false),
+        (&ours, both(), at_least(2, both()), 0, false),
+        (&theirs, accepting(both(), THEN + 9), accepting(both(), THEN + 9), 8, true),
+        (&theirs, accepting(both(), THEN + 9), accepting(both(), THEN + 9), 9, false),
+        (&theirs, accepting(both(), THEN + 9), both(), 0, false),
+    ] {
+        let (mut before, mut after) = (before, after);
+        let clock = Clock::of(&mut before);
+        after.clock = before.clock.clone();
+        let running = Running::start(before).await;
+        let asked = b.calls().unwrap;
+        b.open_gate(false);
+        let (provider, stored) = (running.provider.clone(), record.clone());
+        let opening = tokio::spawn(async move { stored.open(&provider).await.map(drop) });
+        until("it asks", async || b.calls().unwrap > asked).await;
+        let ready = running.prepare(after).await.unwrap();
+        let successor = ready.provider().clone();
+        ready.begin();
+        clock.advance(passes);
+        b.open_gate(true);
+        opening.await.unwrap().unwrap();
+        assert_eq!(successor.opened_counts().held, 1 + u64::from(kept), "{passes} {kept}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_opened_of_a_cluster_that_is_read_no_more_is_dropped() {
+    let a = double("a");
+    let (mut of_staging, mut accepting) = (settings(&[&a]), settings(&[&a]));
+    let cluster: ClusterId = "staging".parse().unwrap();
+    of_staging.cluster = cluster.clone();
+    of_staging.read_policy.cluster = cluster.clone();
+    accepting.read_policy.also_accept.push(AcceptedCluster { cluster, until: THEN + 1 });
+    let theirs = Node::start(of_staging).await.seal(&DEK).await;
+    let running = Running::start(accepting).await;
+    theirs.open(&running.provider).await.unwrap();
+    assert_eq!(running.provider.opened_counts().held, 2);
+    let ready = running.prepare(settings(&[&a])).await.unwrap();
+    let successor = ready.provider().clone();
+    ready.begin();
+    assert_eq!(successor.opened_counts().held, 1);
 }
 
 #[tokio::test(start_paused = true)]

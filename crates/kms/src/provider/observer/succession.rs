@@ -91,6 +91,7 @@ impl Ready {
 
     /// It is what answers next; its observer goes on with it.
     pub fn begin(self) {
+        self.provider.opened.retain_readable_by(&self.provider.settings.read_policy);
         // Only now: one that is tried again and again would push out what is read.
         if let Some(kek) = self.provider.standing().writes() {
             self.provider.opened.keep(kek);
@@ -233,7 +234,6 @@ impl Observer {
         }
         self.note_activated().await;
         self.rehearsing = false;
-        self.provider.opened.retain_readable_by(&self.provider.settings.read_policy);
         self.publish();
         true
     }

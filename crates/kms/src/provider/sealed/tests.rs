@@ -4,12 +4,15 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use casemate_keys::origin::OriginPolicy;
-use casemate_keys::{Algorithm, Epoch, Lineage, LineagePrefix, ReadRule, Root, Suite, WritePolicy};
+use casemate_keys::{
+    AcceptedCluster, Algorithm, Epoch, Lineage, LineagePrefix, ReadPolicy, ReadRule, Root, Suite, WritePolicy,
+};
 use tempfile::TempDir;
 
-use super::super::opened::CAPACITY;
+use super::super::opened::{CAPACITY, Readers};
 use super::*;
 
+const NOW: u64 = 1_800_000_000;
 const PASSPHRASE: &str = "correct horse battery\n";
 
 /// A state directory on a disk, and a secret that is not on it.
@@ -46,14 +49,18 @@ impl Place {
         self.disk.path().join("test").join(name)
     }
 
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.disk.path().join("test")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
     /// What a start finds, before any task runs.
     fn start(&self, protection: Protection, readers: ReadPolicy) -> SealedCache {
         SealedCache {
             store: Store::open(self.disk.path(), "test").unwrap(),
             protection,
             of: of("prod"),
-            kept: Arc::new(Mutex::new(State::new())),
-            readers: ArcSwapOption::from_pointee(readers),
+            kept: Arc::new(Mutex::new(State::new(Readers::new(readers, Arc::new(|| NOW))))),
             key: ArcSwapOption::empty(),
             desk: Mutex::default(),
             doomed: AtomicBool::new(false),
@@ -146,6 +153,31 @@ fn nothing_is_made_before_there_is_something_to_protect() {
     assert!(!place.file(KEY).exists() && !place.file(CACHE).exists());
 }
 
+/// A host that has moved, or whose end date has passed while it was down.
+#[test]
+fn what_is_of_a_cluster_that_is_read_no_more_is_dropped_from_the_file_too() {
+    let until = |until| {
+        let mut policy = readers(0);
+        policy.cluster = "moved".parse().unwrap();
+        policy.also_accept.push(AcceptedCluster { cluster: "prod".parse().unwrap(), until });
+        policy
+    };
+    let mut without = until(0);
+    without.also_accept.clear();
+    for (policy, reads) in [(until(NOW + 1), true), (until(NOW), false), (without, false)] {
+        let place = Place::new();
+        place.seal(place.credential(), &[opened(1)]);
+        let cache = place.start(place.credential(), policy);
+        cache.bring_up_to_date().unwrap();
+        assert_eq!(found(&cache).len(), usize::from(reads));
+        assert_eq!(cache.counts().entries, u64::from(reads));
+        drop(cache);
+        let cache = place.start(place.credential(), readers(0));
+        cache.bring_up_to_date().unwrap();
+        assert_eq!(found(&cache).len(), usize::from(reads));
+    }
+}
+
 #[test]
 fn what_is_read_no_more_is_dropped_from_the_file_too() {
     let place = Place::new();
@@ -198,6 +230,7 @@ fn changed_salts_and_iterations_are_refused() {
     let place = Place::new();
     place.seal(place.passphrase(), &[opened(1)]);
     let bytes = fs::read(place.file(KEY)).unwrap();
+    let entries = fs::read(place.file(CACHE)).unwrap();
     let header = bytes.len() - casemate_keys::SEALED_LEN;
     for at in [header - 21, header - 20, header - 17, header - 16, header - 1] {
         let mut changed = bytes.clone();
@@ -208,7 +241,66 @@ fn changed_salts_and_iterations_are_refused() {
         assert_eq!(found(&cache), [[0; 32]; 0], "byte {at}");
         assert!(done.is_err() || cache.counts().damaged > 0, "byte {at}");
         fs::write(place.file(KEY), &bytes).unwrap();
+        fs::write(place.file(CACHE), &entries).unwrap();
     }
+    let cache = place.start(place.passphrase(), readers(0));
+    cache.bring_up_to_date().unwrap();
+    assert_eq!(found(&cache), [[1; 32]], "and as they were they open");
+}
+
+/// A disk that loses bytes, or a version after this one.
+#[test]
+fn a_sealing_key_that_can_not_be_read_is_kept_aside_with_what_it_opens() {
+    let whole = Place::new();
+    whole.seal(whole.credential(), &[opened(1)]);
+    let [key, entries] = [KEY, CACHE].map(|name| fs::read(whole.file(name)).unwrap());
+    let newer = [b"casemate sealing key 2\n", &key[23..]].concat();
+    for damaged in [key[..key.len() - 1].to_vec(), Vec::new(), newer, vec![7; MAX_KEY_LEN + 1]] {
+        let place = Place::new();
+        place.seal(place.credential(), &[]);
+        for (name, bytes) in [(KEY, &damaged), (CACHE, &entries)] {
+            fs::write(place.file(name), bytes).unwrap();
+        }
+        let aside = [KEY, CACHE].map(|name| place.file(&format!("{name}.damaged")));
+        let kept = || aside.each_ref().map(|file| fs::read(file).unwrap());
+        // The second start finds neither, and what was kept.
+        for _ in 0..2 {
+            let cache = place.start(place.credential(), readers(0));
+            cache.bring_up_to_date().unwrap();
+            assert_eq!(found(&cache), [[0; 32]; 0]);
+            assert!(!place.file(KEY).exists() && !place.file(CACHE).exists());
+            assert_eq!(kept(), [damaged.clone(), entries.clone()]);
+        }
+        // It begins anew, and leaves them.
+        place.seal(place.credential(), &[opened(2)]);
+        assert_eq!(kept(), [damaged.clone(), entries.clone()]);
+        // With a good copy of the key, all is as it was.
+        fs::write(place.file(KEY), &key).unwrap();
+        fs::rename(&aside[1], place.file(CACHE)).unwrap();
+        let cache = place.start(place.credential(), readers(0));
+        cache.bring_up_to_date().unwrap();
+        assert_eq!(found(&cache), [[1; 32]]);
+        // A wipe destroys what was kept, too.
+        cache.doom();
+        cache.bring_up_to_date().unwrap();
+        assert_eq!(place.files(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn what_a_cache_has_left_is_destroyed_where_none_is_configured() {
+    let place = Place::new();
+    place.seal(place.credential(), &[opened(1)]);
+    for name in
+        ["sealing-key.new", "sealed-cache.new", "sealing-key.damaged", "sealed-cache.damaged", "record"]
+    {
+        fs::write(place.file(name), b"some").unwrap();
+    }
+    let store = Store::open(place.disk.path(), "test").unwrap();
+    assert!(are_there(&store));
+    destroy_leftovers(store.clone()).await;
+    assert!(!are_there(&store));
+    assert_eq!(place.files(), ["record"]);
 }
 
 #[test]
