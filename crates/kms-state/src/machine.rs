@@ -165,6 +165,25 @@ impl Machine {
         Self::new(self.ledger.clone(), None, self.accept_reuse.clone()).under(self.rules)
     }
 
+    /// A machine of the same node after its configuration changed while nothing was active: what was active last is resumed
+    /// if it `fits`.
+    #[must_use]
+    pub fn starting_under(&self, fits: impl FnOnce(&WritePolicy) -> bool) -> Self {
+        Self {
+            resumable: self.resumable.clone().filter(fits),
+            other_keys: self.other_keys.clone(),
+            failing: self.failing.clone(),
+            ..self.of_other_configuration()
+        }
+    }
+
+    /// How long it is until the outage that is going on has lasted as long as the policy allows, if that is still to come.
+    pub fn outage_ends_in(&self, now: Millis) -> Option<Duration> {
+        let since = self.failing.as_ref()?.outage_since?;
+        let lasts = Duration::from_millis(now.0.saturating_sub(since.0));
+        self.rules.policy.time()?.checked_sub(lasts).filter(|left| !left.is_zero())
+    }
+
     /// Takes in what the shell saw at `now`; returns what it is to do, in order.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
         match event {

@@ -232,6 +232,11 @@ impl Config {
         places.filter_map(|place| place.host(&self.state_directory))
     }
 
+    /// Whether one of its root keys is in a key service.
+    pub(crate) fn asks_key_services(&self) -> bool {
+        self.providers.iter().flat_map(ProviderConfig::places).any(Place::is_service)
+    }
+
     /// Where it is remembered which PINs of tokens were refused, if there are tokens.
     pub fn guard_folder(&self) -> Option<PathBuf> {
         self.hosts().next().map(|_| root_keys::guard_folder(&self.state_directory))

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use casemate_keys::{
     CacheOf, ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Sealed, WritePolicy,
     Writer as Program,
@@ -91,6 +91,8 @@ pub struct Provider {
     watch: Arc<Watch>,
     opened: OpenedKeks,
     standing: ArcSwap<Standing>,
+    /// What wrote before: a connection may have been told of it a moment ago.
+    before: Arc<ArcSwapOption<WriteKek>>,
     snapshot: ArcSwap<Snapshot>,
     traffic: Arc<Traffic>,
     renewal: Arc<tokio::sync::Mutex<()>>,
@@ -136,9 +138,9 @@ pub struct Health {
     pub key_id: KeyId,
 }
 
-/// What one connection was told last.
+/// What one connection was told last. It keeps no local KEK: what is wiped is gone.
 #[derive(Default)]
-pub struct Told(std::sync::Mutex<Option<(Arc<WriteKek>, Instant)>>);
+pub struct Told(std::sync::Mutex<Option<(Weak<WriteKek>, Instant)>>);
 
 /// A sealed DEK source with what has to be stored beside it.
 #[derive(Clone, Debug)]
@@ -233,6 +235,7 @@ impl Provider {
             watch,
             opened: OpenedKeks::new(readers),
             standing: ArcSwap::from_pointee(starting),
+            before: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
             renewal: Arc::default(),
@@ -256,13 +259,15 @@ impl Provider {
             }
         }
         let watch = Arc::new(Watch::new(&settings).succeeding(&self.watch));
+        let before = self.standing.load().writes().cloned();
         Self {
+            before: Arc::new(ArcSwapOption::new(before)),
             opened: self.opened.clone(),
             traffic: self.traffic.clone(),
             renewal: self.renewal.clone(),
             refreshes: self.refreshes.clone(),
             counts: self.counts.clone(),
-            ..Self::watched(settings, self.store.clone(), watch).recoverable_by(recipients)
+            ..Self::watched(settings, self.store.rehearsing(), watch).recoverable_by(recipients)
         }
     }
 
@@ -451,6 +456,11 @@ impl Provider {
     /// What writes instead of `kek`, if that is still what writes; else `kek` itself.
     async fn renew(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
         let begun = self.opened.wipes();
+        // A new record would hide it, and others could not read what is written with it.
+        if self.keyholder.is_another_keys(&kek).await {
+            self.refresh();
+            return kek;
+        }
         let new = match self.new_kek(&kek.record().core().policy).await {
             Ok(new) => new,
             Err(problem) => {
@@ -512,13 +522,13 @@ pub enum KekProblem {
 impl Told {
     fn remember(&self, kek: &Arc<WriteKek>) {
         if let Ok(mut told) = self.0.lock() {
-            *told = Some((kek.clone(), Instant::now()));
+            *told = Some((Arc::downgrade(kek), Instant::now()));
         }
     }
 
     fn recently(&self) -> Option<Arc<WriteKek>> {
         let told = self.0.lock().ok()?;
-        told.as_ref().filter(|(_, at)| at.elapsed() < STATUS_HOLDS).map(|(kek, _)| kek.clone())
+        told.as_ref().filter(|(_, at)| at.elapsed() < STATUS_HOLDS).and_then(|(kek, _)| kek.upgrade())
     }
 }
 

@@ -185,7 +185,7 @@ impl<'a> Place<'a> {
     }
 
     /// What may be read of it.
-    pub(super) fn rules(self, min_version: Option<u64>) -> Vec<ReadRule> {
+    pub(crate) fn rules(self, min_version: Option<u64>) -> Vec<ReadRule> {
         let algorithms = match self {
             Self::File(_) => [FileConfig::ALGORITHM].into(),
             Self::Transit(_) => [TransitConfig::ALGORITHM].into(),
@@ -220,6 +220,11 @@ impl<'a> Place<'a> {
             Self::Transit(transit) => transit.needs(folders),
             Self::File(_) | Self::Pkcs11(_) => folders,
         }
+    }
+
+    /// Whether somebody pays for each call.
+    pub(crate) fn is_service(self) -> bool {
+        !matches!(self, Self::File(_))
     }
 
     /// The module that is to be loaded, and what it may touch.

@@ -90,11 +90,13 @@ pub(super) enum Opening {
     Both,
 }
 
-/// What a probe found, beside that all is well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Probed {
-    /// Whether the record is one of these root keys, if that was asked.
+    /// Whether the record is one of all these root keys, as far as that was asked and answered.
     pub(super) record_opens: Option<bool>,
+    /// What is wrong with them.
+    pub(super) failures: Vec<Failure>,
 }
 
 /// What became of a stored record.
@@ -110,8 +112,8 @@ pub(super) enum Reopened {
     },
     /// It is not what a new one would be, or is damaged.
     Unfit,
-    /// It is what a new one would be, and a root key does not open it.
-    NotOpened,
+    /// It is what a new one would be, and this root key does not open it.
+    NotOpened(Root),
 }
 
 /// Asks root keys.
@@ -166,12 +168,11 @@ impl Keyholder {
 
     /// Shows that every root key of `kek` wraps, with a payload of no use to anybody, and opens: what it has just made,
     /// or what stands in the record. A record that does not open while what was just made does is another key's.
-    pub(super) async fn probe(&self, kek: &WriteKek, opening: Opening) -> Result<Probed, Vec<Failure>> {
+    pub(super) async fn probe(&self, kek: &WriteKek, opening: Opening) -> Probed {
         let of_no_use = LocalKek::generate();
         let digest = sha256(&of_no_use.id().0);
         let payload = payload::encode(&of_no_use, &digest);
-        let mut probed = Probed { record_opens: (opening != Opening::Fresh).then_some(true) };
-        let mut failures = Vec::new();
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
         for (root, stored) in kek.record.wraps() {
             let wrapped_and_opened = async {
                 let key = self.key(root)?;
@@ -186,15 +187,44 @@ impl Keyholder {
                 }
                 Ok(record_opens)
             };
-            let answer = wrapped_and_opened.await;
-            self.watch.wrapped(root, &answer);
+            let answer: Result<Option<bool>, Failure> = wrapped_and_opened.await;
+            let seen = match &answer {
+                Ok(Some(false)) => Err(not_its_own(root)),
+                Ok(_) => Ok(()),
+                Err(failure) => Err(failure.clone()),
+            };
+            self.watch.wrapped(root, &seen);
             match answer {
-                Ok(Some(false)) => probed.record_opens = Some(false),
-                Ok(_) => {}
-                Err(failure) => failures.push(failure),
+                Ok(opens) => answers.push(opens),
+                Err(failure) => {
+                    answers.push(None);
+                    failures.push(failure);
+                }
             }
         }
-        if failures.is_empty() { Ok(probed) } else { Err(failures) }
+        let record_opens = match answers.iter().copied().collect::<Option<Vec<bool>>>() {
+            // One that says no is enough, whatever the others say.
+            _ if answers.contains(&Some(false)) => Some(false),
+            all => all.map(|_| true),
+        };
+        Probed { record_opens, failures }
+    }
+
+    /// Shows that this root key wraps and opens.
+    pub(super) async fn prove(&self, root: &Root) -> Result<(), Failure> {
+        let of_no_use = LocalKek::generate();
+        let digest = sha256(&of_no_use.id().0);
+        self.wrap_and_prove(root, &digest, &payload::encode(&of_no_use, &digest)).await.map(drop)
+    }
+
+    /// Whether a root key of `kek` is well and does not open its record: another key has its name.
+    pub(super) async fn is_another_keys(&self, kek: &WriteKek) -> bool {
+        for (root, wrap) in kek.record.wraps() {
+            if self.is_of(root, wrap, kek).await == Ok(false) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Whether one of the root keys that are here opens the record of `kek`.
@@ -207,10 +237,7 @@ impl Keyholder {
         for (root, wrap) in kek.record.wraps().filter(|(root, _)| self.key(root).is_ok()) {
             match self.is_of(root, wrap, kek).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => {
-                    let what = format!("root key {} does not open what is written now", root.lineage);
-                    last = Failure::new(Class::NotOpened, what, "it is another key of that name");
-                }
+                Ok(false) => last = not_its_own(root),
                 Err(failure) => last = failure,
             }
         }
@@ -285,7 +312,7 @@ impl Keyholder {
             let payload = match self.key(root)?.unwrap_own(root, &digest, wrap).await {
                 Ok(payload) => payload,
                 Err(failure) if failure.class == Class::NotOpened => {
-                    return Ok(Reopened::NotOpened);
+                    return Ok(Reopened::NotOpened(root.clone()));
                 }
                 Err(failure) if failure.class.could_not_be_asked() => {
                     not_asked.push(failure);
@@ -384,6 +411,11 @@ fn recovery_wraps(
         })
     };
     policy.recipients().iter().map(wrap).collect()
+}
+
+fn not_its_own(root: &Root) -> Failure {
+    let what = format!("root key {} does not open what it wrapped", root.lineage);
+    Failure::new(Class::NotOpened, what, "another key has its name: bring the old one back, or raise `epoch`")
 }
 
 fn same_payload(root: &Root, opened: &[u8], payload: &[u8; payload::LEN]) -> Result<(), Failure> {

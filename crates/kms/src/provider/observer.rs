@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use casemate_keys::{Fingerprint, KeyId, Root, Suite, WritePolicy};
 use casemate_keyservice::guarded::Guarded;
 use casemate_keyservice::{Class, Failure, Pace};
-use casemate_kms_state::outage::{Level, Row};
+use casemate_kms_state::outage::{Level, Row, State};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
@@ -41,6 +42,7 @@ pub struct Observer {
     started: Instant,
     turns: Turns,
     rest: Rest,
+    read_keys_looked: Option<Instant>,
     /// What is noted on disk of the record.
     disowned: bool,
     looked: Moment,
@@ -97,6 +99,7 @@ impl Observer {
             started: Instant::now(),
             turns: Turns::default(),
             rest: Rest::default(),
+            read_keys_looked: None,
             disowned,
             wrong: None,
             row: None,
@@ -114,12 +117,20 @@ impl Observer {
                 Some(_) if wanted => AT_MOST_EVERY,
                 _ => self.rest.after(self.outcome(), chance()),
             };
+            // What an outage policy ends, it ends on time.
+            let rest = self.machine.outage_ends_in(self.now()).map_or(rest, |end| rest.min(end));
+            let next = Instant::now() + rest;
             wanted = false;
-            tokio::select! {
-                () = tokio::time::sleep(rest) => {}
-                () = self.provider.look_is_wanted() => wanted = true,
-                request = requests.next() => self.prepare_successor(request).await,
-                () = stop.cancelled() => return,
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep_until(next) => break,
+                    () = self.provider.look_is_wanted() => {
+                        wanted = true;
+                        break;
+                    }
+                    request = requests.next() => if self.prepare_successor(request).await { break },
+                    () = stop.cancelled() => return,
+                }
             }
         }
     }
@@ -128,8 +139,10 @@ impl Observer {
     fn outcome(&self) -> Outcome {
         if self.provider.is_local() {
             Outcome::Local
-        } else if self.machine.trouble().is_some() || self.machine.active().is_none() {
+        } else if self.machine.row(self.now()).state != State::Well {
             Outcome::Trouble
+        } else if self.machine.trouble().is_some() {
+            Outcome::Oddity
         } else if self.machine.candidate().is_some() {
             Outcome::News
         } else {
@@ -174,20 +187,28 @@ impl Observer {
 
     async fn probe(&mut self, kek: &WriteKek) {
         let opening = if self.provider.is_local() { Opening::Both } else { self.turns.next() };
-        let probed = self.provider.keyholder.probe(kek, opening).await;
-        if let Ok(Probed { record_opens: Some(opens) }) = probed {
+        let Probed { record_opens, failures } = self.provider.keyholder.probe(kek, opening).await;
+        if let Some(opens) = record_opens {
             let key_id = kek.key_id().clone();
             let event = if opens { Event::RecordOpened(key_id) } else { Event::RecordNotOpened(key_id) };
             self.take_in(event).await;
         }
-        self.take_in(Event::Probed(probed.map(drop).map_err(|failures| gravest(&failures)))).await;
+        let result = if failures.is_empty() { Ok(()) } else { Err(gravest(&failures)) };
+        self.take_in(Event::Probed(result)).await;
     }
 
     /// One look at the root keys that only read. Nothing follows from it: it is for those who look from outside,
     /// before a read fails.
-    pub async fn look_at_read_keys(&self) {
-        if !self.provider.settings.read_only_keys.is_empty() {
-            self.provider.versions_of(&self.provider.settings.read_only_keys).await;
+    ///
+    /// One that somebody pays for is not looked at more often than those that write are while all is well.
+    pub async fn look_at_read_keys(&mut self) {
+        let keys = &self.provider.settings.read_only_keys;
+        let every =
+            if keys.iter().any(|key| key.pace() == Pace::Remote) { PROBE_EVERY } else { Duration::ZERO };
+        let is_due = self.read_keys_looked.is_none_or(|looked| looked.elapsed() >= every);
+        if !keys.is_empty() && is_due {
+            self.provider.versions_of(keys).await;
+            self.read_keys_looked = Some(Instant::now());
             self.show();
         }
     }
@@ -208,6 +229,9 @@ impl Observer {
                     Action::Activate(key_id) => self.activate(&key_id).await,
                     Action::WipeOpened => {
                         self.writing = None;
+                        self.provider.before.store(None);
+                        // Nobody waits for a disk to be told so.
+                        self.publish();
                         self.provider.opened.forget_all(&self.provider.store).await;
                     }
                 }
@@ -243,6 +267,8 @@ impl Observer {
         match self.provider.kek_for(policy).await {
             Ok((kek, origin)) => {
                 self.prepared = Some(kek);
+                // That was noted of the record before.
+                self.disowned &= origin != KekOrigin::Made;
                 let opened = (origin == KekOrigin::Record).then(|| Event::RecordOpened(key_id.clone()));
                 opened.into_iter().chain([Event::Prepared(key_id)]).collect()
             }
@@ -306,10 +332,15 @@ impl Observer {
         self.note_state();
         self.show();
         // A renewed local KEK of the same policy stays.
-        self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
+        let before = self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
             (Some(current), Some(new)) if current.key_id() == new.key_id() => standing.with(current.clone()),
             _ => standing.clone(),
         });
+        if let (Some(before), Some(new)) = (before.writes(), standing.writes())
+            && before.key_id() != new.key_id()
+        {
+            self.provider.before.store(Some(before.clone()));
+        }
     }
 
     /// For those who look from outside.
@@ -493,11 +524,11 @@ impl Provider {
                 }
             }
             // As it was written: it is not the record that is wrong. To make another one would hide that.
-            Reopened::NotOpened if stored.is_whole => {
-                self.keyholder.make(policy, &self.recipients).await?;
+            Reopened::NotOpened(root) if stored.is_whole => {
+                self.keyholder.prove(&root).await?;
                 Err(KekProblem::OtherKey)
             }
-            Reopened::NotOpened | Reopened::Unfit => self.new_kek(policy).await.map(made),
+            Reopened::NotOpened(_) | Reopened::Unfit => self.new_kek(policy).await.map(made),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use casemate_keys::names::sha256;
 use casemate_keys::{Digest, MAX_RECORD_LEN, Record};
@@ -15,7 +16,10 @@ use rustix::io::Errno;
 use super::kek::record_of;
 
 const RECORD: &str = "record";
-/// SHA-256 of the record's file, in hex: who sees a record that does not open wants to know whether it is as it was.
+/// What a successor writes with, until it takes over.
+const REHEARSED: &str = "record.rehearsed";
+/// SHA-256 of the record's file, in hex, and of the one before it: who sees a record that does not open wants to know
+/// whether it is as it was.
 const RECORD_DIGEST: &str = "record.sha256";
 /// The same, of the record that a root key that is well did not open: another key of the same name is there.
 const DISOWNED: &str = "record.disowned";
@@ -30,6 +34,7 @@ const MAX_LEDGER_LEN: u64 = 1024 * 1024;
 pub struct Store {
     folder: PathBuf,
     _turn: Arc<File>,
+    rehearses: Arc<AtomicBool>,
 }
 
 /// The current record as it is on disk.
@@ -93,7 +98,7 @@ impl Store {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(system("made"))?;
         let turn = File::open(&folder).map_err(system("opened"))?;
         match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { folder, _turn: Arc::new(turn) }),
+            Ok(()) => Ok(Self { folder, _turn: Arc::new(turn), rehearses: Arc::default() }),
             Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { folder }),
             Err(errno) => Err(system("locked")(errno.into())),
         }
@@ -122,8 +127,44 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; then the old one is still there.
     pub fn save_record(&self, record: &[u8]) -> Result<(), StoreError> {
-        self.replace(RECORD, record)?;
-        self.replace(RECORD_DIGEST, &digest_of(record))
+        if self.rehearses.load(Ordering::Relaxed) {
+            return self.replace(REHEARSED, record);
+        }
+        // Both are known, whenever the power goes.
+        let before = read(&self.folder.join(RECORD), MAX_STORED_LEN as u64).ok().flatten();
+        let digests: Vec<_> =
+            [Some(record), before.as_deref()].into_iter().flatten().map(digest_of).collect();
+        self.replace(RECORD_DIGEST, &digests.concat())?;
+        self.replace(RECORD, record)
+    }
+
+    /// The same folder, for what may never be: records are saved aside until [`Store::adopt`].
+    #[must_use]
+    pub fn rehearsing(&self) -> Self {
+        Self { rehearses: Arc::new(AtomicBool::new(true)), ..self.clone() }
+    }
+
+    /// What was rehearsed holds from now on.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then the old record is still there.
+    pub fn adopt(&self) -> Result<(), StoreError> {
+        if !self.rehearses.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        match read(&self.folder.join(REHEARSED), MAX_STORED_LEN as u64)? {
+            Some(record) => {
+                self.save_record(&record)?;
+                self.forget_rehearsed();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What was rehearsed is not to be. A file that stays says nothing to anybody.
+    pub fn forget_rehearsed(&self) {
+        let _ = fs::remove_file(self.folder.join(REHEARSED));
     }
 
     /// The ledger of provider `name`, looked at beside the process that may be using it. Changes nothing.
@@ -244,11 +285,12 @@ fn stored_record(folder: &Path) -> Result<Option<StoredRecord>, StoreError> {
         read => read?,
     };
     // It is told apart from damage only if it can be read.
-    let said = read(&folder.join(RECORD_DIGEST), DIGEST_LEN as u64).ok().flatten();
+    let said = read(&folder.join(RECORD_DIGEST), 2 * DIGEST_LEN as u64).ok().flatten().unwrap_or_default();
     let disowned = read(&folder.join(DISOWNED), DIGEST_LEN as u64).ok().flatten();
     Ok(bytes.map(|bytes| {
-        let digest = Some(digest_of(&bytes));
-        StoredRecord { is_whole: said == digest, is_disowned: disowned == digest, bytes }
+        let digest = digest_of(&bytes);
+        let is_whole = said.chunks(DIGEST_LEN).any(|one| one == digest);
+        StoredRecord { is_whole, is_disowned: disowned == Some(digest), bytes }
     }))
 }
 

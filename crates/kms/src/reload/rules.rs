@@ -2,9 +2,9 @@
 //!
 //! A restart takes any; a running process only what leaves readable all that was readable, or says what is gone.
 
-use casemate_keys::{KeyId, LineagePrefix};
+use casemate_keys::{KeyId, LineagePrefix, ReadRule};
 
-use crate::config::{Config, Endpoint, Place, ProviderConfig, RemovedKeyConfig, SealedCacheConfig};
+use crate::config::{Config, Endpoint, ProviderConfig, RemovedKeyConfig, SealedCacheConfig};
 
 /// A configuration that is sound and is not taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +44,21 @@ pub enum NotTakenOver {
         id: LineagePrefix,
         /// Key ids of records that the process has opened and could open no more.
         seen: Vec<KeyId>,
+    },
+    /// A root key that is read with would be read otherwise.
+    #[error(
+        "provider {provider}: root key {name} ({id}) is read with {before}, the file says otherwise, and what is wrapped \
+         under it could not be read any more; keep that, and wrap in another way with another key"
+    )]
+    OtherMechanism {
+        /// Whose.
+        provider: String,
+        /// What people call it.
+        name: String,
+        /// Its id.
+        id: LineagePrefix,
+        /// How it wraps.
+        before: String,
     },
     /// Another cluster's data is still to be read.
     #[error(
@@ -135,15 +150,26 @@ fn unchanged(field: &'static str, before: impl ToString, after: impl ToString) -
 
 fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> Result<(), NotTakenOver> {
     let kept = readers(after);
-    for (id, name) in readers(before) {
-        let mut removed = after.removed_read_keys.iter().flat_map(RemovedKeyConfig::identities);
-        if kept.iter().all(|(other, _)| *other != id) && removed.all(|other| other.key != id) {
-            return Err(NotTakenOver::ReaderMissing {
-                provider: before.name.to_string(),
-                name,
-                id,
-                seen: Vec::new(),
-            });
+    for (rule, name) in readers(before) {
+        let provider = before.name.to_string();
+        match kept.iter().find(|(other, _)| other.key == rule.key) {
+            Some((other, _)) if rule.algorithms.is_subset(&other.algorithms) => {}
+            Some(_) => {
+                let algorithms: Vec<_> = rule.algorithms.iter().map(ToString::to_string).collect();
+                let before = algorithms.join(", ");
+                return Err(NotTakenOver::OtherMechanism { provider, name, id: rule.key, before });
+            }
+            None => {
+                let mut removed = after.removed_read_keys.iter().flat_map(RemovedKeyConfig::identities);
+                if removed.all(|other| other.key != rule.key) {
+                    return Err(NotTakenOver::ReaderMissing {
+                        provider,
+                        name,
+                        id: rule.key,
+                        seen: Vec::new(),
+                    });
+                }
+            }
         }
     }
     for accepted in &before.also_accept {
@@ -165,13 +191,14 @@ fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> R
 }
 
 /// All root keys that a provider reads with, those that write too.
-fn readers(provider: &ProviderConfig) -> Vec<(LineagePrefix, String)> {
-    let named = |place: Place<'_>, name: String| {
-        place.identities().into_iter().map(move |one| (one.key, name.clone()))
-    };
-    let write = provider.root_keys.iter().flat_map(|key| named(key.place(), key.name.to_string()));
-    let read = provider.read_keys.iter().flat_map(|key| named(key.place(), key.name.to_string()));
-    write.chain(read).collect()
+fn readers(provider: &ProviderConfig) -> Vec<(ReadRule, String)> {
+    let write = provider.root_keys.iter().map(|key| (key.place(), key.name.to_string()));
+    let read = provider.read_keys.iter().map(|key| (key.place(), key.name.to_string()));
+    let mut found = Vec::new();
+    for (place, name) in write.chain(read) {
+        found.extend(place.rules(None).into_iter().map(|rule| (rule, name.clone())));
+    }
+    found
 }
 
 #[cfg(test)]

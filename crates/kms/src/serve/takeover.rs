@@ -19,6 +19,8 @@ use crate::socket::{Admission, Gate, PassedSockets, Socket};
 
 /// How often what was refused is tried again: what stood in the way may be gone.
 const TRY_AGAIN_EVERY: Duration = Duration::from_secs(10);
+/// Each try asks root keys, and somebody may pay for it: then twice as long each time, up to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// How long an audit log is kept open for calls that began with it.
 const LAST_RECORDS: Duration = Duration::from_secs(5);
 
@@ -26,6 +28,7 @@ const LAST_RECORDS: Duration = Duration::from_secs(5);
 pub(super) struct Refused {
     text: Option<Source>,
     tried: Instant,
+    wait: Duration,
 }
 
 /// All that can fail has not; dropped, nothing has changed.
@@ -77,11 +80,14 @@ impl House {
             return;
         }
         let same = |refused: &&Refused| refused.text.as_ref() == source.as_ref().ok();
-        let early =
-            self.refused.as_ref().filter(same).is_some_and(|was| was.tried.elapsed() < TRY_AGAIN_EVERY);
-        if early && !asked {
+        let waited = self.refused.as_ref().filter(same).map(|was| (was.tried.elapsed(), was.wait));
+        if waited.is_some_and(|(waited, wait)| waited < wait) && !asked {
             return;
         }
+        let wait = match waited {
+            Some((_, wait)) if self.is_paid_for(source.as_ref().ok()) => (wait * 2).min(LONGEST_WAIT),
+            _ => TRY_AGAIN_EVERY,
+        };
         let text = source.as_ref().ok().cloned();
         let taken = match source {
             Ok(source) => self.take_over(source).await,
@@ -100,7 +106,7 @@ impl House {
                 }
             }
             Err(error) => {
-                self.refused = Some(Refused { text, tried: Instant::now() });
+                self.refused = Some(Refused { text, tried: Instant::now(), wait });
                 let why = one_line(&error.to_string());
                 if self.configured.refused.as_ref().is_none_or(|(said, _)| *said != why) {
                     tracing::error!(
@@ -111,6 +117,12 @@ impl House {
                 }
             }
         }
+    }
+
+    /// Whether to try what `text` says asks somebody who is paid for it.
+    fn is_paid_for(&self, text: Option<&Source>) -> bool {
+        let new = text.and_then(|text| text.config().ok());
+        self.config.asks_key_services() || new.is_some_and(|config| config.asks_key_services())
     }
 
     async fn take_over(&mut self, source: Source) -> Result<Vec<String>, ReloadError> {

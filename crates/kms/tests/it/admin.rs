@@ -220,7 +220,7 @@ async fn root_keys_that_only_read_are_watched_too() {
     let mut settings = settings(&[&write]);
     settings.read_only_keys = vec![guarded(&read)];
     settings.key_names = vec!["main".into(), "old".into()];
-    let node = Node::start(settings).await;
+    let mut node = Node::start(settings).await;
     let window = Window::open([node.provider.clone()]).await;
     let state = async || {
         let key = window.status().await.root_keys.remove(1);

@@ -152,9 +152,9 @@ impl Pkcs11Config {
     }
 }
 
-/// Where it is remembered which PINs were refused.
+/// Where it is remembered which PINs were refused. No provider has such a name: hosts of modules can write there.
 pub(crate) fn guard_folder(state_directory: &Path) -> PathBuf {
-    state_directory.join("pkcs11")
+    state_directory.join(".pkcs11")
 }
 
 impl RemovedPkcs11Config {

@@ -28,6 +28,8 @@ pub(super) enum Outcome {
     Local,
     /// A key service says something new.
     News,
+    /// It wraps and opens as it should, and something else of it is not as it should be.
+    Oddity,
     /// A key service, or what it says, is not as it should be.
     Trouble,
     /// All is well.
@@ -48,10 +50,11 @@ impl Rest {
             Outcome::Local => (OBSERVE_EVERY, 0.0),
             Outcome::News => (CONFIRM_AFTER, 0.2),
             Outcome::Well => (PROBE_EVERY, 0.05),
-            Outcome::Trouble => {
+            Outcome::Trouble | Outcome::Oddity => {
                 self.in_trouble = doublings.saturating_add(1);
                 let longer = FIRST_IN_TROUBLE.saturating_mul(1 << doublings.min(8));
-                (longer.min(LONGEST_IN_TROUBLE), 0.2)
+                let longest = if outcome == Outcome::Trouble { LONGEST_IN_TROUBLE } else { PROBE_EVERY };
+                (longer.min(longest), 0.2)
             }
         };
         rest.mul_f64(1.0 - spread / 2.0 + spread * chance.clamp(0.0, 1.0))
@@ -99,6 +102,11 @@ mod tests {
             (Outcome::Trouble, 54_000, 66_000),
             (Outcome::Well, 195_000, 205_000),
             (Outcome::Trouble, 9_000, 11_000),
+            (Outcome::Oddity, 18_000, 22_000),
+            (Outcome::Oddity, 36_000, 44_000),
+            (Outcome::Oddity, 72_000, 88_000),
+            (Outcome::Oddity, 144_000, 176_000),
+            (Outcome::Oddity, 180_000, 220_000),
         ] {
             let before = rest;
             assert_eq!(seconds(rest.clone().after(outcome, 0.0)), least, "{outcome:?} after {before:?}");

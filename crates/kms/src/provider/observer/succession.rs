@@ -102,8 +102,8 @@ impl Ready {
 }
 
 impl Observer {
-    /// Makes a successor ready, and waits until it is wanted or not.
-    pub(super) async fn prepare_successor(&mut self, request: Request) {
+    /// Makes a successor ready, and waits until it is wanted or not; says whether it took over.
+    pub(super) async fn prepare_successor(&mut self, request: Request) -> bool {
         // Neither makes a record meanwhile.
         let _turn = self.provider.renewal.clone().lock_owned().await;
         let mut next = self.successor(request.settings, request.recipients);
@@ -113,15 +113,21 @@ impl Observer {
         let is_ready = answer.is_ok();
         if request.answer.send(answer).is_ok() && is_ready && next.has_its_turn(noting, wanted).await {
             *self = next;
+            true
         } else {
             self.undo(&next).await;
+            false
         }
     }
 
     fn successor(&self, settings: Settings, recipients: Vec<Recipient>) -> Self {
         let provider = Arc::new(self.provider.successor(settings, recipients));
         let goes_on = self.machine.active().is_some_and(|active| provider.can_go_on_with(active));
-        let machine = if goes_on { self.machine.clone() } else { self.machine.of_other_configuration() };
+        let machine = match self.machine.active() {
+            Some(_) if goes_on => self.machine.clone(),
+            Some(_) => self.machine.of_other_configuration(),
+            None => self.machine.starting_under(|policy| provider.can_go_on_with(policy)),
+        };
         if goes_on {
             provider.standing.store(self.provider.standing());
         }
@@ -137,6 +143,7 @@ impl Observer {
             started: self.started,
             turns: self.turns,
             rest: self.rest,
+            read_keys_looked: None,
             disowned: self.disowned,
             looked: self.looked,
             refreshed: self.refreshed,
@@ -239,6 +246,14 @@ impl Observer {
     }
 
     async fn note_activated(&mut self) {
+        let store = self.provider.store.clone();
+        // Without it a restart makes a new local KEK, and that is all.
+        match tokio::task::spawn_blocking(move || store.adopt()).await {
+            Ok(Err(problem)) => {
+                tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
+            }
+            Ok(Ok(())) | Err(_) => {}
+        }
         if let Some((key_id, before)) = self.activated.take() {
             self.note_activation(&key_id, before.as_ref()).await;
         }
@@ -249,19 +264,7 @@ impl Observer {
         if next.machine.ledger() != self.machine.ledger() {
             self.save_ledger().await;
         }
-        self.keep_record_of(next).await;
-    }
-
-    async fn keep_record_of(&self, next: &Self) {
-        let (Some(ours), Some(theirs)) = (&self.writing, &next.writing) else { return };
-        if Arc::ptr_eq(ours, theirs) {
-            return;
-        }
-        let (store, record) = (self.provider.store.clone(), ours.stored());
-        let kept = tokio::task::spawn_blocking(move || store.save_record(&record)).await;
-        if let Ok(Err(problem)) = kept {
-            tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
-        }
+        self.provider.store.forget_rehearsed();
     }
 }
 

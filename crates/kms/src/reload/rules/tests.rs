@@ -148,3 +148,18 @@ fn what_is_said_to_be_gone_must_not_be_there() {
     let why = parse("", &format!("  removedReadKeys:\n  - file: {{id: {A}}}\n"));
     assert!(why.starts_with("c.yaml:11: removedReadKeys: file:aaaa"), "{why}");
 }
+
+#[test]
+fn a_key_in_a_token_goes_on_to_be_read_as_it_wraps() {
+    let with = |mechanism: &str| {
+        let text = format!(
+            "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\nclusterId: prod\nproviders:\n- name: main\n  \
+             endpoint: unix:///run/c/kms.sock\n  rootKeys:\n  - name: hsm\n    pkcs11: {{module: /m.so, token: {{label: t}}, \
+             pinFile: /p, mechanism: {mechanism}, keys: [{A}]}}\n"
+        );
+        Config::parse(&text, Path::new("c.yaml")).unwrap()
+    };
+    assert!(may_take_over(&with("aes-gcm"), &with("aes-gcm"), 0).is_ok());
+    let why = may_take_over(&with("aes-gcm"), &with("aes-kwp"), 0).unwrap_err().to_string();
+    assert!(why.contains("root key hsm") && why.contains("pkcs11-aes256-gcm"), "{why}");
+}
