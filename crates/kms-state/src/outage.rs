@@ -1,4 +1,6 @@
 //! What an outage does: one table, which the machine follows and from which the page of the documentation is made.
+//! What a kube-apiserver makes of each row stands beside it as [`Seen`]: the page prints it, and the lab brings a real one
+//! into each row and compares.
 //!
 //! kube-apiserver's behaviour hangs on what Status answers (KEP-3299): with `ok` and the same key id nothing changes; with
 //! another `healthz` it is unready, and writes go on for ever; with an error it is unready, and writes fail three minutes
@@ -114,6 +116,23 @@ pub enum Reads {
     GoOn,
     /// Opened local KEKs are wiped when the state begins: each has to be opened by its root key again.
     Wiped,
+}
+
+/// What a kube-apiserver does that was ready when the state began. It holds on to what it has in memory: its key for
+/// three minutes since the last good Status, what it has read for a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Whether `/readyz` answers with ok.
+    pub ready: bool,
+    /// Whether it writes while the state is new.
+    pub writes_at_once: bool,
+    /// Whether it writes once the state has lasted for more than three minutes.
+    pub writes_after_three_minutes: bool,
+    /// Whether it reads objects whose key it has in memory.
+    pub reads_from_memory: bool,
+    /// Whether it reads others, for which it asks the plugin, under a local KEK that a root key had opened before the state
+    /// began.
+    pub reads_by_asking: bool,
 }
 
 /// How loud a log line is.
@@ -239,6 +258,20 @@ pub fn row(state: State, rules: &Rules) -> &'static Row {
         .iter()
         .find(|row| row.state == state && row.when.holds(rules))
         .expect("a test looks up every state under all rules")
+}
+
+impl Row {
+    /// What a kube-apiserver does.
+    pub const fn seen(&self) -> Seen {
+        Seen {
+            ready: matches!(self.status, Reply::Ok),
+            writes_at_once: true,
+            writes_after_three_minutes: !matches!(self.status, Reply::Error),
+            reads_from_memory: true,
+            // A process that starts has opened nothing yet.
+            reads_by_asking: matches!(self.reads, Reads::GoOn) && !matches!(self.state, State::Starting),
+        }
+    }
 }
 
 impl Policy {

@@ -14,6 +14,7 @@ mod load;
 mod misbehaving;
 mod openbao;
 mod opener;
+mod outage;
 mod pkcs11;
 mod recovery;
 mod rolling;
