@@ -4,14 +4,13 @@
 //! that was deleted and made anew, or that another service holds under the same name, is another root. Transit
 //! does not tell when it ignores a parameter: who prepares a local KEK proves that its associated data is bound.
 //!
-//! * [`TransitConfig`]: which key, where, and who asks. [`TransitKey`]: the key service.
+//! * [`TransitConfig`]: which key, where, and who asks. [`TransitKey`]: the key service. [`Sessions`]: logins that keys share.
 //! * `service`: calls, whichever of the addresses answers. `session`: the token, its renewal and how it is got
 //!   again. `login`: what each way to log in sends. `key`: what the service says of a key. `answer`: what an
 //!   answer's status means.
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,7 +19,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::http::{Http, Reply};
+use crate::http::Reply;
 use crate::selection::Candidate;
 use crate::{Answer, Class, Failure, RootKey};
 
@@ -33,10 +32,11 @@ mod service;
 mod session;
 
 pub use config::{Auth, ConfigError, RoleId, Selection, TransitConfig};
+pub use session::Sessions;
 
 use key::{KeyState, Version};
-use service::{Request, Service};
-use session::Session;
+use service::Request;
+use session::{Caller, Session};
 
 /// The shortest and the longest wrap: nonce, payload and tag of the ciphers that are accepted.
 const WRAP: std::ops::RangeInclusive<usize> = 12 + payload::LEN + 16..=24 + payload::LEN + 16;
@@ -46,7 +46,6 @@ pub struct TransitKey {
     prefix: LineagePrefix,
     place: Place,
     selection: Selection,
-    service: Arc<Service>,
     session: Session,
 }
 
@@ -59,19 +58,30 @@ struct Place {
 }
 
 impl TransitKey {
-    /// The key of this configuration. Nothing is read or asked yet.
+    /// The key of this configuration, with a session of its own. Nothing is read or asked yet.
     ///
     /// # Errors
     /// If a name, path or address can't be one.
     pub fn new(config: TransitConfig) -> Result<Self, ConfigError> {
+        Self::sharing(config, &Sessions::default())
+    }
+
+    /// The same, with the one of `sessions` that logs in as this configuration does.
+    ///
+    /// # Errors
+    /// As [`TransitKey::new`].
+    pub fn sharing(config: TransitConfig, sessions: &Sessions) -> Result<Self, ConfigError> {
         let config = config.checked()?;
         let place =
             Place { namespace: config.namespace.unwrap_or_default(), mount: config.mount, key: config.key };
         let prefix = place.prefix()?;
-        let service = Arc::new(Service::new(Http::new(config.addresses, config.tls)));
-        let namespace = config.auth_namespace.unwrap_or_else(|| place.namespace.clone());
-        let session = Session::new(Arc::clone(&service), config.auth, namespace);
-        Ok(Self { prefix, place, selection: config.selection, service, session })
+        let session = sessions.of(Caller {
+            addresses: config.addresses,
+            tls: config.tls,
+            auth: config.auth,
+            namespace: config.auth_namespace.unwrap_or_else(|| place.namespace.clone()),
+        });
+        Ok(Self { prefix, place, selection: config.selection, session })
     }
 
     /// One call about the key, with a token that holds: one that turns out not to is replaced, once.
@@ -94,7 +104,7 @@ impl TransitKey {
             token: Some(token.header()),
             body: call.body.clone(),
         };
-        let reply = self.service.ask(request).await?;
+        let reply = self.session.service().ask(request).await?;
         answer::expect_service(&reply, &self.place.shown(path))?;
         Ok(reply)
     }
@@ -213,7 +223,7 @@ impl fmt::Debug for TransitKey {
         f.debug_struct("TransitKey")
             .field("place", &self.place)
             .field("selection", &self.selection)
-            .field("service", &self.service)
+            .field("service", self.session.service())
             .finish_non_exhaustive()
     }
 }

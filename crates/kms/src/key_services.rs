@@ -1,4 +1,5 @@
-//! What has to be there before root keys can be asked: the processes that hold foreign code.
+//! What root keys share: the processes that hold foreign code, which have to be there before they can be asked, and
+//! logins.
 
 use std::io;
 use std::path::Path;
@@ -14,6 +15,8 @@ use crate::pkcs11::{Hosts, NeedsRestart};
 #[derive(Clone, Debug, Default)]
 pub struct KeyServices {
     hosts: Option<Arc<Hosts>>,
+    /// Those of the root keys of a changed configuration too.
+    sessions: transit::Sessions,
 }
 
 /// A root key that can't be asked from here.
@@ -37,11 +40,18 @@ impl KeyServices {
     pub fn start(config: &Config, program: &Path) -> io::Result<Self> {
         let hosts: Vec<HostConfig> = config.hosts().collect();
         let hosts = if hosts.is_empty() { None } else { Some(Hosts::start(program, hosts)?) };
-        Ok(Self { hosts })
+        Ok(Self { hosts, sessions: transit::Sessions::default() })
     }
 
     pub(crate) fn pkcs11(&self, config: Pkcs11Config) -> Result<Pkcs11Key, NeedsRestart> {
         let launcher = self.hosts.as_ref().ok_or(NeedsRestart)?.launcher(&config.host)?;
         Ok(Pkcs11Key::new(config, launcher))
+    }
+
+    pub(crate) fn transit(
+        &self,
+        config: transit::TransitConfig,
+    ) -> Result<transit::TransitKey, transit::ConfigError> {
+        transit::TransitKey::sharing(config, &self.sessions)
     }
 }

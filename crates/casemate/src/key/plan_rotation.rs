@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use casemate_keys::{Epoch, Root};
 use casemate_keyservice::selection::Candidate;
-use casemate_keyservice::{Failure as NoAnswer, Pace, RootKey};
+use casemate_keyservice::{Class, Failure as NoAnswer, Pace, RootKey};
 use casemate_kms::admin::status::{Document, ProviderStatus};
-use casemate_kms::config::{Config, ProviderConfig, VersionSelection};
+use casemate_kms::config::{Config, Place, ProviderConfig, VersionSelection};
 use casemate_kms::key_services::{KeyServices, NotHere};
 use casemate_kms::provider::{Store, StoreError};
 use casemate_recipients::Recipient;
@@ -142,7 +142,7 @@ async fn plan(
     let mut root_keys = Vec::new();
     let mut seen = Vec::new();
     for (key, of_config) in write.iter().zip(&provider.root_keys) {
-        let (observed, versions) = look(&**key).await;
+        let (observed, versions) = look(&**key, of_config.place()).await;
         root_keys.push(KeyPlan::of(
             of_config.name.as_str(),
             "write",
@@ -153,7 +153,7 @@ async fn plan(
         seen.push(Seen { name: of_config.name.to_string(), prefix: key.prefix().clone(), shows: observed });
     }
     for (key, of_config) in read.iter().zip(&provider.read_keys) {
-        let (observed, versions) = look(&**key).await;
+        let (observed, versions) = look(&**key, of_config.place()).await;
         root_keys.push(KeyPlan::of(of_config.name.as_str(), "read", "-".into(), &observed, versions));
     }
     let of_name = |one: &&ProviderStatus| one.name == name;
@@ -209,7 +209,12 @@ fn foretell_from(
     Ok((active, would, next))
 }
 
-async fn look(key: &dyn RootKey) -> (Result<Root, NoAnswer>, Vec<Candidate>) {
+async fn look(key: &dyn RootKey, place: Place<'_>) -> (Result<Root, NoAnswer>, Vec<Candidate>) {
+    if place.opens_once() {
+        let what = "not asked from here: its wrapped secret id opens once, and the plugin needs it";
+        let remedy = "`casemate kms status --admin` tells what the plugin sees";
+        return (Err(NoAnswer::new(Class::Unreachable, what, remedy)), Vec::new());
+    }
     let observed = bounded(key.observe()).await;
     // Whoever can't be asked need not be waited for twice.
     let asks = observed.as_ref().err().is_none_or(|failure| !failure.class.could_not_be_asked());

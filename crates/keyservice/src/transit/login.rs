@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::service::{Request, Service};
+use super::session::WrappedSecretId;
 use super::{Auth, RoleId, answer, secret_file};
 use crate::http::{Reply, sha256};
 use crate::{Class, Failure};
@@ -94,11 +95,11 @@ pub(super) struct Login<'a> {
 }
 
 impl Login<'_> {
-    /// Gets a token. A secret id that comes wrapped is kept in `unwrapped`, since it can't be got again.
+    /// Gets a token. A secret id that comes wrapped is kept in `kept`, since it can't be got again.
     pub(super) async fn run(
         &self,
         credentials: &Credentials,
-        unwrapped: &mut Option<Unwrapped>,
+        kept: &WrappedSecretId,
     ) -> Result<Grant, Failure> {
         let role_id = credentials.role_id.as_ref().map_or("", |text| text.as_str());
         let secret = credentials.secret.as_ref().map_or("", |text| text.as_str());
@@ -123,7 +124,7 @@ impl Login<'_> {
                     secret_id: &'a str,
                 }
                 let secret_id = if *wrapped {
-                    self.unwrap(mount, secret, unwrapped).await?
+                    self.unwrap(mount, secret, kept).await?
                 } else {
                     Zeroizing::new(secret.to_owned())
                 };
@@ -236,7 +237,7 @@ impl Login<'_> {
         &self,
         mount: &str,
         token: &str,
-        unwrapped: &mut Option<Unwrapped>,
+        kept: &WrappedSecretId,
     ) -> Result<Zeroizing<String>, Failure> {
         #[derive(Serialize)]
         struct Lookup<'a> {
@@ -251,7 +252,8 @@ impl Login<'_> {
             secret_id: Zeroizing<String>,
         }
         let digest = sha256(token.as_bytes());
-        if let Some(known) = unwrapped.as_ref().filter(|known| known.digest == digest) {
+        let mut kept = kept.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| known.digest == digest) {
             return Ok(known.secret_id.clone());
         }
         let used = || {
@@ -289,7 +291,7 @@ impl Login<'_> {
         let shown = answer::shown(self.namespace, &path);
         let SecretId { secret_id } =
             answer::data(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no secret id"))?;
-        *unwrapped = Some(Unwrapped { digest, secret_id: secret_id.clone() });
+        *kept = Some(Unwrapped { digest, secret_id: secret_id.clone() });
         Ok(secret_id)
     }
 

@@ -16,20 +16,31 @@ use zeroize::Zeroizing;
 use super::Auth;
 use super::login::{Grant, Login, Unwrapped, header};
 use super::service::Service;
+use crate::http::Http;
 use crate::{Class, Failure};
+
+mod sharing;
+
+pub(super) use sharing::Caller;
+pub use sharing::Sessions;
 
 /// How long a login may take, whoever waits for it.
 const LOGIN: Duration = Duration::from_secs(20);
 /// The first pause after a login that was refused, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Who we are to the service.
+/// The secret id that came wrapped last, if one did. Held by who unwraps: it opens once.
+pub(super) type WrappedSecretId = Mutex<Option<Unwrapped>>;
+
+/// Who we are to the service. Cheap to clone.
+#[derive(Clone)]
 pub(super) struct Session(Arc<Inner>);
 
 struct Inner {
-    service: Arc<Service>,
+    service: Service,
     auth: Auth,
     namespace: String,
+    wrapped: Arc<WrappedSecretId>,
     current: ArcSwapOption<Token>,
     state: Mutex<State>,
 }
@@ -38,7 +49,6 @@ struct Inner {
 #[derive(Default)]
 struct State {
     refused: Option<Refusal>,
-    unwrapped: Option<Unwrapped>,
     warned: bool,
 }
 
@@ -98,9 +108,25 @@ impl Token {
 }
 
 impl Session {
-    pub(super) fn new(service: Arc<Service>, auth: Auth, namespace: String) -> Self {
-        let current = ArcSwapOption::empty();
-        Self(Arc::new(Inner { service, auth, namespace, current, state: Mutex::default() }))
+    fn new(caller: Caller, wrapped: Arc<WrappedSecretId>) -> Self {
+        let Caller { addresses, tls, auth, namespace } = caller;
+        let service = Service::new(Http::new(addresses, tls));
+        let (current, state) = (ArcSwapOption::empty(), Mutex::default());
+        Self(Arc::new(Inner { service, auth, namespace, wrapped, current, state }))
+    }
+
+    /// The service that it is a session of.
+    pub(super) fn service(&self) -> &Service {
+        &self.0.service
+    }
+
+    /// Whether there is another one like this.
+    fn is_used(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    fn holds_a_token(&self) -> bool {
+        self.0.current.load().as_ref().is_some_and(|token| !token.has_ended())
     }
 
     /// A token that holds, as far as is known.
@@ -166,7 +192,7 @@ impl Inner {
         }
         let since = Instant::now();
         let login = self.login();
-        let attempt = tokio::time::timeout(LOGIN, login.run(&credentials, &mut state.unwrapped)).await;
+        let attempt = tokio::time::timeout(LOGIN, login.run(&credentials, &self.wrapped)).await;
         let grant = attempt.unwrap_or_else(|_| {
             let what = format!("no answer to login by {} within {} s", self.auth.name(), LOGIN.as_secs());
             Err(Failure::new(Class::Unreachable, what, "see that OpenBao or Vault is well"))

@@ -179,9 +179,17 @@ impl<'a> Place<'a> {
     ) -> Result<Box<dyn RootKey>, NotHere> {
         Ok(match self {
             Self::File(file) => file.key(version),
-            Self::Transit(transit) => Box::new(transit.key(version)?),
+            Self::Transit(transit) => Box::new(services.transit(transit.config(version))?),
             Self::Pkcs11(token) => Box::new(services.pkcs11(token.config(state_directory))?),
         })
+    }
+
+    /// Whether a process that asks it uses up what another one needs: a wrapped secret id.
+    pub fn opens_once(self) -> bool {
+        match self {
+            Self::Transit(transit) => transit.auth.opens_once(),
+            Self::File(_) | Self::Pkcs11(_) => false,
+        }
     }
 
     /// What may be read of it.

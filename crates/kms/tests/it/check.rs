@@ -1,9 +1,12 @@
 //! `casemate-kms check` and the other verbs: what they print and how they exit.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 
 use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
 use jiff::Timestamp;
@@ -200,6 +203,41 @@ async fn another_cluster_id_on_a_node_that_wrote_is_told() {
     fs::write(host.config(), text).unwrap();
     let (code, told) = check(&host);
     assert_eq!(code, Some(0), "{told}");
+}
+
+#[test]
+fn a_secret_id_that_opens_once_is_left_to_the_plugin() {
+    let host = Host::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (address, secret_id) = (listener.local_addr().unwrap(), host.folder().join("secret-id"));
+    fs::write(&secret_id, "s.wrapping").unwrap();
+    let transit = |wrapped| {
+        let file = secret_id.display();
+        let auth = format!("{{appRole: {{roleId: r, secretIdFile: {file}, wrapped: {wrapped}}}}}");
+        format!("transit: {{addresses: [\"http://{address}\"], key: k, auth: {auth}}}")
+    };
+    let own = fs::read_to_string(host.config()).unwrap();
+    let bao = |wrapped| format!("{own}      - name: bao\n        {}\n", transit(wrapped));
+    let old = |wrapped| format!("    readKeys:\n      - name: old\n        {}\n", transit(wrapped));
+    let not_asked = "warning: not asked: its wrapped secret id opens once";
+
+    for (text, subject) in [(bao(true), "rootKeys bao"), (format!("{own}{}", old(true)), "readKeys old")] {
+        fs::write(host.config(), text).unwrap();
+        let (code, text) = check(&host);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains(&format!("{subject}: {not_asked}")), "{text}");
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    // One that is not wrapped is tried. Nobody answers.
+    listener.set_nonblocking(false).unwrap();
+    let called = thread::spawn(move || drop(listener.accept().unwrap()));
+    fs::write(host.config(), bao(false)).unwrap();
+    let (code, text) = check(&host);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(!text.contains(not_asked), "{text}");
+    called.join().unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! Ways to log in, and what ends a token.
 
-use casemate_keyservice::{http::ClientCertificate, transit::RoleId};
+use casemate_keyservice::{
+    http::ClientCertificate,
+    transit::{RoleId, Sessions},
+};
 use casemate_lab::{authority::Validity, openbao::AppRole};
 
 use super::*;
@@ -145,6 +148,60 @@ fn a_wrapped_secret_id_is_used_once_and_who_was_faster_is_noticed() {
 
         write_secret(&secret_id_file, &wrapped(&bao, at).await);
         works(&key(config(&bao, auth.clone()))).await.unwrap();
+    });
+}
+
+#[test]
+fn keys_that_log_in_alike_share_one_login_and_a_wrapped_secret_id_outlives_its_token() {
+    let lab = lab("transit shared");
+    let bao = prepared(&lab);
+    bao.write("transit/keys/second", &json!({})).unwrap();
+    bao.policy("second", &documented_policy().replace("/casemate", "/second")).unwrap();
+    let proxy = FaultProxy::http(&bao.address()).unwrap();
+    let (_, auth) = approle(&lab, &bao, json!({"token_ttl": "1h", "token_policies": ["casemate", "second"]}));
+    let Auth::AppRole { mount, role_id, secret_id_file, .. } = auth else { unreachable!() };
+    let auth = Auth::AppRole { mount, role_id, secret_id_file: secret_id_file.clone(), wrapped: true };
+    let base = TransitConfig { addresses: vec![proxy.address().parse().unwrap()], ..config(&bao, auth) };
+    let logins = || proxy.requests_to("/v1/auth/approle/login");
+    let revoke = || bao.write("sys/leases/revoke-prefix/auth/approle", &json!({"sync": true})).unwrap();
+    run(async {
+        write_secret(&secret_id_file, &wrapped(&bao, "auth/approle/role/casemate/secret-id").await);
+        let sessions = Sessions::default();
+        let shared = |config| TransitKey::sharing(config, &sessions).unwrap();
+        let (first, second) =
+            (shared(base.clone()), shared(TransitConfig { key: "second".into(), ..base.clone() }));
+        // Both at once: who comes second waits for the login of the first.
+        let (one, other) = tokio::join!(first.observe(), second.observe());
+        assert_ne!(one.unwrap().lineage, other.unwrap().lineage);
+        assert_eq!(logins(), 1);
+
+        // The successors of a changed configuration, made before the old ones go and after.
+        let successor = shared(base.clone());
+        drop(first);
+        works(&successor).await.unwrap();
+        drop((successor, second));
+        let successor = Arc::new(shared(base.clone()));
+        works(&successor).await.unwrap();
+        assert_eq!(logins(), 1);
+
+        // The token is gone, and all find it out at once: one login, with what was unwrapped before.
+        revoke();
+        let second = shared(TransitConfig { key: "second".into(), ..base.clone() });
+        let (one, other) = tokio::join!(successor.observe(), second.observe());
+        one.unwrap();
+        other.unwrap();
+        assert_eq!(logins(), 2);
+
+        // At another address it is another session, of the same secret id.
+        drop((successor, second));
+        revoke();
+        let addresses = [&base.addresses[..], &[bao.address().parse().unwrap()]].concat();
+        works(&shared(TransitConfig { addresses, ..base.clone() })).await.unwrap();
+        assert_eq!(logins(), 3);
+        assert_eq!(proxy.requests_to("/v1/sys/wrapping/unwrap"), 1);
+
+        // Who shares nothing has nothing.
+        assert_eq!(class(key(base).observe().await), Class::Credential);
     });
 }
 

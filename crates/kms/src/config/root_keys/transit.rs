@@ -8,7 +8,7 @@ use std::str::FromStr;
 use casemate_daemon::confine::Folders;
 use casemate_keys::{Algorithm, LineagePrefix};
 use casemate_keyservice::http::{Address, ClientCertificate, Tls};
-use casemate_keyservice::transit::{self, Auth, ConfigError, RoleId, Selection, TransitKey};
+use casemate_keyservice::transit::{self, Auth, RoleId, Selection, TransitKey};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 
@@ -154,13 +154,13 @@ pub struct Text(String);
 impl TransitConfig {
     pub(super) const ALGORITHM: Algorithm = Algorithm::TRANSIT;
 
-    pub(super) fn key(&self, version: VersionSelection) -> Result<TransitKey, ConfigError> {
+    pub(super) fn config(&self, version: VersionSelection) -> transit::TransitConfig {
         let selection = match version {
             VersionSelection::Pinned(number) => Selection::Pinned(number),
             // A label is refused before.
             VersionSelection::Latest | VersionSelection::Label => Selection::Latest,
         };
-        TransitKey::new(transit::TransitConfig {
+        transit::TransitConfig {
             addresses: self.addresses.iter().map(|address| address.0.0.clone()).collect(),
             tls: self.tls.tls(),
             namespace: self.namespace.clone(),
@@ -169,7 +169,7 @@ impl TransitConfig {
             selection,
             auth: self.auth.auth(),
             auth_namespace: self.auth_namespace.clone(),
-        })
+        }
     }
 
     pub(super) fn identity(&self) -> Identity {
@@ -198,7 +198,7 @@ impl TransitConfig {
         {
             return unfit("auth", ": an AppRole has either roleId or roleIdFile".into());
         }
-        match self.key(version) {
+        match TransitKey::new(self.config(version)) {
             Ok(_) => Ok(()),
             Err(error) => unfit(error.field, format!(": {:?}: {}", error.found, error.reason)),
         }
@@ -231,6 +231,10 @@ const AUTHORITIES: [&str; 4] =
     ["/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"];
 
 impl AuthConfig {
+    pub(super) fn opens_once(&self) -> bool {
+        matches!(self, Self::AppRole { wrapped: true, .. })
+    }
+
     fn auth(&self) -> Auth {
         let path = |path: &AbsolutePath| path.0.clone();
         match self {
