@@ -1,8 +1,10 @@
 //! Who made a record. A wrap under an asymmetric key proves nothing: whoever knows the public key
 //! can make one. So such a wrap is tried only after a signature by a separate, pinned key.
 
+use aws_lc_rs::rsa::PublicEncryptingKey;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey, VerificationAlgorithm,
+    ECDSA_P256_SHA256_ASN1, ParsedPublicKey, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey,
+    VerificationAlgorithm,
 };
 
 use crate::{Lineage, Record};
@@ -59,7 +61,42 @@ pub enum Unproven {
     },
 }
 
+/// Bytes of a signature by RSA with 3072 bits, and of its modulus.
+const PSS_LEN: usize = 384;
+
+impl SignatureAlgorithm {
+    /// How a key with this public half (SPKI) signs records; `None` if it can't.
+    pub fn of(public_key: &[u8]) -> Option<Self> {
+        if ParsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public_key).is_ok() {
+            return Some(Self::EcdsaP256);
+        }
+        let rsa = PublicEncryptingKey::from_der(public_key).ok()?;
+        (rsa.key_size_bytes() == PSS_LEN).then_some(Self::RsaPss3072)
+    }
+}
+
+impl Signer {
+    /// Whether `signature` is this key's, of `message`.
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        let algorithm: &'static dyn VerificationAlgorithm = match self.algorithm {
+            SignatureAlgorithm::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
+            // The library verifies from 2048 bits on; the format says 3072.
+            SignatureAlgorithm::RsaPss3072 if signature.len() == PSS_LEN => &RSA_PSS_2048_8192_SHA256,
+            SignatureAlgorithm::RsaPss3072 => return false,
+        };
+        UnparsedPublicKey::new(algorithm, &self.public_key).verify(message, signature).is_ok()
+    }
+}
+
 impl OriginPolicy {
+    /// Whether records that name `signer` can be proven, be they what they are.
+    pub fn may_prove(&self, signer: Option<&Lineage>) -> bool {
+        match self {
+            Self::Signed(signers) => signers.iter().any(|known| Some(&known.lineage) == signer),
+            Self::AcceptUnproven => true,
+        }
+    }
+
     /// Whether wraps of `record` under asymmetric keys may be tried.
     ///
     /// # Errors
@@ -76,14 +113,10 @@ impl OriginPolicy {
             .iter()
             .find(|signer| signer.lineage == *named)
             .ok_or_else(|| Unproven::UnknownSigner { signer: named.clone() })?;
-        let algorithm: &'static dyn VerificationAlgorithm = match signer.algorithm {
-            SignatureAlgorithm::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
-            // The library verifies from 2048 bits on; the format says 3072.
-            SignatureAlgorithm::RsaPss3072 if signature.len() == 384 => &RSA_PSS_2048_8192_SHA256,
-            SignatureAlgorithm::RsaPss3072 => return Err(Unproven::BadSignature { signer: named.clone() }),
-        };
-        UnparsedPublicKey::new(algorithm, &signer.public_key)
-            .verify(&record.origin_message(), signature)
-            .map_err(|_| Unproven::BadSignature { signer: named.clone() })
+        if signer.verifies(&record.origin_message(), signature) {
+            Ok(())
+        } else {
+            Err(Unproven::BadSignature { signer: named.clone() })
+        }
     }
 }

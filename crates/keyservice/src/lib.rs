@@ -7,7 +7,7 @@
 //! * Addresses come from configuration only; a record can't make a key service be called that is not configured.
 //!
 //! Map:
-//! * [`RootKey`]: what every key service answers. [`Failure`]: how it doesn't.
+//! * [`RootKey`]: what every key service answers. [`RecordSigner`]: a key that signs. [`Failure`]: how they don't answer.
 //! * [`guarded`]: a root key with deadlines, retries, a breaker and limits, as the daemon holds it.
 //! * [`file`]: versioned root keys in one file.
 //! * `pkcs11`: root keys in an HSM, by its PKCS#11 module (feature `pkcs11`).
@@ -83,6 +83,16 @@ pub trait RootKey: fmt::Debug + Send + Sync {
 
     /// Whether the service binds associated data, so that another digest must make it fail.
     fn binds_associated_data(&self, root: &Root) -> bool;
+}
+
+/// A key that signs records: what proves where those with a wrap under an asymmetric key come from. What verifies its
+/// signatures is [`casemate_keys::origin::Signer`].
+pub trait RecordSigner: fmt::Debug + Send + Sync {
+    /// What records name as their signer. Known from configuration alone.
+    fn lineage(&self) -> &Lineage;
+
+    /// The signature of a [record's message](casemate_keys::Record::origin_message), as records hold it.
+    fn sign<'a>(&'a self, message: &'a [u8]) -> Answer<'a, Vec<u8>>;
 }
 
 /// How often a root key may be asked while nothing happens.

@@ -6,23 +6,31 @@ use std::path::Path;
 use std::time::Duration;
 
 use casemate_keys::{CacheOf, Epoch, KeyId, Suite, WritePolicy};
-use casemate_keyservice::RootKey;
+use casemate_keyservice::{Class, RootKey};
 use casemate_recipients::Recipient;
 use jiff::Timestamp;
 use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::audit::key::CheckpointKey;
-use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, VersionSelection};
+use crate::config::{
+    AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, SignerConfig, VersionSelection,
+};
 use crate::key_services::{KeyServices, NotHere};
 use crate::provider::{Protection, Store, peek_sealed_cache};
 use crate::socket::TooFewDescriptors;
 
 const DEADLINE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(200);
 /// Before the detail of what will do, and is probably not what is wanted.
 const WARNING: &str = "warning: ";
 /// Of a root key that a look from here would take away from the plugin.
 const NOT_ASKED: &str = "warning: not asked: its wrapped secret id opens once, and `serve` needs it";
+
+const ACCEPTS_UNPROVEN: &str = "warning: whoever writes etcd can plant what is read under RSA keys; rewrite what has no \
+                                signature, then take this out";
+/// Before what is signed to see whether it can be: no record's message begins so.
+const SIGNED_BY_CHECK: &[u8] = b"casemate.dev/v1/check\0";
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,6 +98,18 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
             let observed = ask(key.place().key(VersionSelection::Latest, services, state)).await;
             add(&format!("readKeys {}", key.name), observed.map(|_| "can be read".to_owned()));
         }
+        if provider.signer.is_some() {
+            add("signer", signs(provider, services, state).await);
+        }
+        for signer in &provider.signers {
+            add(
+                &format!("signers {}", signer.name),
+                Ok(format!("what {} signed is believed", *signer.lineage)),
+            );
+        }
+        if provider.accept_unproven_origin {
+            add("acceptUnprovenOrigin", Ok(ACCEPTS_UNPROVEN.to_owned()));
+        }
         if let Some(protection) = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection) {
             add("sealedCache", sealed_cache(config, provider, &protection));
         }
@@ -126,7 +146,8 @@ fn key_id(
         })?;
     }
     let recipients = provider.recipients().iter().map(Recipient::fingerprint).collect();
-    let policy = WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, recipients, None)
+    let signer = provider.signer.as_ref().map(SignerConfig::lineage);
+    let policy = WritePolicy::new(Suite::One, cluster, Epoch(provider.epoch), roots, recipients, signer)
         .map_err(|error| error.to_string())?;
     let key_id = policy.key_id();
     let (ledger, damage) = Store::peek_ledger(&config.state_directory, provider.name.as_str())
@@ -214,6 +235,22 @@ async fn ask(key: Result<Box<dyn RootKey>, NotHere>) -> Result<casemate_keys::Ro
         Ok(Err(failure)) => Err(failure.to_string()),
         Err(_) => {
             Err(format!("no answer within {} s; check the key service and the way to it", DEADLINE.as_secs()))
+        }
+    }
+}
+
+async fn signs(provider: &ProviderConfig, services: &KeyServices, state: &Path) -> Result<String, String> {
+    let signing = provider.signing(services, state).map_err(|error| error.to_string())?;
+    let Some(signing) = signing else { return Err("none is configured".into()) };
+    let ends = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        match signing.sign(SIGNED_BY_CHECK).await {
+            Ok(_) => return Ok(format!("signs as {}", signing.lineage())),
+            // Its module may take a while to load.
+            Err(failure) if failure.class == Class::Unreachable && tokio::time::Instant::now() < ends => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(failure) => return Err(failure.to_string()),
         }
     }
 }

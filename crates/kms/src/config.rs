@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{AcceptedCluster, ClusterId, ReadPolicy};
 use casemate_keyservice::RootKey;
 use casemate_keyservice::pkcs11::HostConfig;
@@ -19,6 +18,7 @@ mod audit;
 mod checks;
 mod error;
 mod folders;
+mod origin;
 mod outage;
 mod parsed;
 mod root_keys;
@@ -28,12 +28,13 @@ mod values;
 
 pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use error::ConfigError;
+pub use origin::{PinnedSignerConfig, PublicKey, SignerConfig};
 pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
 pub use root_keys::{
     AuthConfig, FileConfig, Pkcs11Config, Place, ReadKeyConfig, RemovedFileConfig, RemovedKeyConfig,
-    RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TransitConfig, VersionSelection,
-    WriteKeyConfig, WritesConfig,
+    RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TokenSignerConfig, TransitConfig,
+    VersionSelection, WriteKeyConfig, WritesConfig,
 };
 pub use sealed_cache::SealedCacheConfig;
 pub use source::Source;
@@ -163,6 +164,18 @@ pub struct ProviderConfig {
     /// taken over by a running process. What is wrapped under them alone can't be read any more.
     #[serde(default)]
     pub removed_read_keys: Vec<RemovedKeyConfig>,
+    /// What signs records: needed by root keys that wrap by RSA, for a wrap under a public key proves nothing about who made
+    /// it. To add it, or to change it, is a new key id.
+    #[serde(default)]
+    #[schemars(with = "SignerConfig")]
+    pub signer: Option<SignerConfig>,
+    /// Other keys whose signatures are believed: who signed before, and who signs on nodes that have changed over.
+    #[serde(default)]
+    pub signers: Vec<PinnedSignerConfig>,
+    /// Whether what is wrapped by RSA is read although nothing proves who wrote it: then whoever writes etcd can plant
+    /// data. For the time that it takes to rewrite what has no signature.
+    #[serde(default)]
+    pub accept_unproven_origin: bool,
     /// Offline public keys under which every local KEK is wrapped too (`casemate recovery new`): who has one of their
     /// identities can read what is written, without any key service.
     #[serde(default, deserialize_with = "at_most_four")]
@@ -229,7 +242,9 @@ impl Config {
     /// The modules that are to be loaded, each in a process of its own.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = HostConfig> {
         let places = self.providers.iter().flat_map(ProviderConfig::places);
-        places.filter_map(|place| place.host(&self.state_directory))
+        let signers = self.providers.iter().filter_map(|provider| provider.signer.as_ref());
+        let signers = signers.map(|signer| signer.host(&self.state_directory));
+        places.filter_map(|place| place.host(&self.state_directory)).chain(signers)
     }
 
     /// Whether one of its root keys is in a key service.
@@ -305,6 +320,9 @@ impl ProviderConfig {
             read_keys,
             // What is not there reads nothing, whether it is said or not.
             removed_read_keys: _,
+            signer,
+            signers,
+            accept_unproven_origin,
             recovery_recipients,
             also_accept,
             outage: _,
@@ -313,6 +331,10 @@ impl ProviderConfig {
             sealed_cache: _,
         } = self;
         let rules = self.outage();
+        let origin = (signer, signers, accept_unproven_origin);
+        if origin != (&other.signer, &other.signers, &other.accept_unproven_origin) {
+            return false;
+        }
         (name, epoch, root_keys, read_keys, recovery_recipients, also_accept, rules)
             == (
                 &other.name,
@@ -348,7 +370,7 @@ impl ProviderConfig {
             cluster: cluster.clone(),
             also_accept: also_accept.collect(),
             rules: write.chain(read).collect(),
-            origin: OriginPolicy::Signed(Vec::new()),
+            origin: self.origin(),
         }
     }
 }

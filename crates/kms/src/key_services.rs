@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use casemate_keyservice::pkcs11::{HostConfig, Pkcs11Config, Pkcs11Key};
+use casemate_keys::origin::SignatureAlgorithm;
+use casemate_keyservice::pkcs11::{CkaId, HostConfig, Patience, Pkcs11Config, Pkcs11Key, Pkcs11Signer};
 use casemate_keyservice::transit;
 
 use crate::config::Config;
@@ -53,5 +54,15 @@ impl KeyServices {
         config: transit::TransitConfig,
     ) -> Result<transit::TransitKey, transit::ConfigError> {
         transit::TransitKey::sharing(config, &self.sessions)
+    }
+
+    pub(crate) fn signer(
+        &self,
+        host: &HostConfig,
+        key: CkaId,
+        algorithm: SignatureAlgorithm,
+    ) -> Result<Pkcs11Signer, NeedsRestart> {
+        let launcher = self.hosts.as_ref().ok_or(NeedsRestart)?.launcher(host)?;
+        Ok(Pkcs11Signer::new(key, algorithm, launcher, Patience::default()))
     }
 }

@@ -28,6 +28,7 @@ mod kek;
 mod observer;
 mod opened;
 mod sealed;
+mod signing;
 mod snapshot;
 mod store;
 mod watch;
@@ -36,6 +37,7 @@ pub use kek::{Keyholder, WriteKek};
 pub use observer::{NotReady, OBSERVE_EVERY, Observer, PROBE_EVERY, Ready, Requests, Succession, succession};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
 pub use sealed::{Peeked, Protection, SealedCounts, SealedError, SecretError, SecretKind, peek_sealed_cache};
+pub use signing::Signing;
 pub use snapshot::{Snapshot, Wrong};
 pub use store::{Store, StoreError, StoredRecord};
 pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
@@ -67,6 +69,8 @@ pub struct Settings {
     pub key_names: Vec<String>,
     /// What may be read.
     pub read_policy: ReadPolicy,
+    /// What signs records, if anything does. What is read must be proven by its public half too.
+    pub signing: Option<Arc<Signing>>,
     /// What an outage does.
     pub outage: Rules,
     /// What records say of who wrote them.
@@ -221,6 +225,8 @@ impl Provider {
         let snapshot = Snapshot::before_the_first_look(watch.now(), watch.sightings());
         let keyholder = Arc::new(Keyholder::new(
             settings.root_keys().cloned().collect(),
+            settings.signing.clone(),
+            settings.read_policy.origin.clone(),
             watch.clone(),
             settings.program.clone(),
             settings.clock.clone(),
@@ -549,7 +555,8 @@ fn remedy(refusal: &Refusal) -> &'static str {
 }
 
 fn is_readable(policy: &WritePolicy, by: &ReadPolicy) -> bool {
-    policy.roots().iter().any(|root| by.may_ask(root).is_ok())
+    let proven = by.origin.may_prove(policy.signer());
+    policy.roots().iter().any(|root| by.may_ask(root).is_ok() && (proven || !root.algorithm.is_asymmetric()))
 }
 
 /// The root key that covers `root`, if one is configured.

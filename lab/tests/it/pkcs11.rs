@@ -11,7 +11,7 @@ use casemate_keys::{Algorithm, Root};
 use casemate_keyservice::pkcs11::{
     CkaId, HostConfig, Patience, Pkcs11Config, Pkcs11Key, Pkcs11Signer, TokenSelector, Wrapping, Writes,
 };
-use casemate_keyservice::{Class, Failure, RootKey};
+use casemate_keyservice::{Class, Failure, RecordSigner, RootKey};
 use casemate_kms::pkcs11::Hosts;
 use casemate_lab::plugin::product;
 use casemate_lab::softhsm::{SoftHsm, Token};

@@ -5,7 +5,7 @@ use casemate_keys::{Epoch, Root};
 use casemate_keyservice::selection::Candidate;
 use casemate_keyservice::{Class, Failure as NoAnswer, Pace, RootKey};
 use casemate_kms::admin::status::{Document, ProviderStatus};
-use casemate_kms::config::{Config, Place, ProviderConfig, VersionSelection};
+use casemate_kms::config::{Config, Place, ProviderConfig, SignerConfig, VersionSelection};
 use casemate_kms::key_services::{KeyServices, NotHere};
 use casemate_kms::provider::{Store, StoreError};
 use casemate_recipients::Recipient;
@@ -196,6 +196,7 @@ fn foretell_from(
         cluster: config.cluster_id.0.clone(),
         epoch: Epoch(provider.epoch),
         recipients: provider.recipients().iter().map(Recipient::fingerprint).collect(),
+        signer: provider.signer.as_ref().map(SignerConfig::lineage),
         read_policy: provider.read_policy(&config.cluster_id.0),
         is_local,
         seen,

@@ -11,7 +11,7 @@ use super::frame::{Ask, Outcome};
 use super::sign::Signing;
 use super::{CkaId, Launch, Patience, Pkcs11Config, Wrapping};
 use crate::selection::Candidate;
-use crate::{Answer, Class, Failure, RootKey};
+use crate::{Answer, Class, Failure, RecordSigner, RootKey};
 
 /// A root key in a token.
 #[derive(Debug)]
@@ -47,10 +47,11 @@ impl Pkcs11Key {
     }
 }
 
-/// A key in a token that signs records. What verifies its signatures is [`casemate_keys::origin::Signer`].
+/// A key in a token that signs records.
 #[derive(Debug)]
 pub struct Pkcs11Signer {
     key: CkaId,
+    lineage: Lineage,
     algorithm: SignatureAlgorithm,
     host: Host,
 }
@@ -63,16 +64,16 @@ impl Pkcs11Signer {
         launcher: Arc<dyn Launch>,
         patience: Patience,
     ) -> Self {
-        Self { key, algorithm, host: Host::new(launcher, patience) }
+        Self { lineage: key.lineage(), key, algorithm, host: Host::new(launcher, patience) }
+    }
+}
+
+impl RecordSigner for Pkcs11Signer {
+    fn lineage(&self) -> &Lineage {
+        &self.lineage
     }
 
-    /// What records name as their signer.
-    pub fn lineage(&self) -> Lineage {
-        self.key.lineage()
-    }
-
-    /// The signature of a [record's message](casemate_keys::Record::origin_message).
-    pub fn sign<'a>(&'a self, message: &'a [u8]) -> Answer<'a, Vec<u8>> {
+    fn sign<'a>(&'a self, message: &'a [u8]) -> Answer<'a, Vec<u8>> {
         Box::pin(async move {
             let signing = Signing::of(self.algorithm).ok_or_else(|| {
                 let what = format!("a key in a token does not sign by {:?}", self.algorithm);

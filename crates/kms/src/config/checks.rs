@@ -43,6 +43,11 @@ impl Config {
                 let named = keys.iter().filter(|one| one.field == field);
                 at_most_once(path, field, named.map(|one| (&one.key, one.line)))?;
             }
+            provider.check_origin(path)?;
+            let signers = provider.signer_names();
+            at_most_once(path, "signers", signers.iter().map(|(lineage, line)| (lineage, *line)))?;
+            let names = provider.signers.iter().map(|one| (&*one.name, one.name.line()));
+            at_most_once(path, "name", names)?;
             let removed: Vec<_> =
                 provider.removed_read_keys.iter().flat_map(RemovedKeyConfig::identities).collect();
             let (there, removed) = (keys.iter().map(|one| (&one.key, one.line)), removed.iter());

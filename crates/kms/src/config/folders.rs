@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_daemon::confine::Folders;
 
-use super::{Config, Place, ProviderConfig, SealedCacheConfig};
+use super::{Config, Place, ProviderConfig, SealedCacheConfig, SignerConfig};
 
 impl Config {
     /// The folders of all that it names, and of itself in `file`.
@@ -35,6 +35,7 @@ impl Config {
         );
         for provider in &self.providers {
             files.extend(provider.places().flat_map(Place::files));
+            files.extend(provider.signer.iter().flat_map(SignerConfig::files));
             let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
             files.extend(protection.map(|protection| protection.path().to_owned()));
         }

@@ -20,7 +20,7 @@ mod transit;
 
 pub use file::{FileConfig, RemovedFileConfig};
 pub(super) use pkcs11::guard_folder;
-pub use pkcs11::{Pkcs11Config, RemovedPkcs11Config, TokenConfig, WritesConfig};
+pub use pkcs11::{Pkcs11Config, RemovedPkcs11Config, TokenConfig, TokenSignerConfig, WritesConfig};
 pub use transit::{AuthConfig, RemovedTransitConfig, TlsConfig, TransitConfig};
 
 /// A root key to write with. All its versions are read. It is in exactly one key service.
@@ -202,6 +202,14 @@ impl<'a> Place<'a> {
         let rule =
             |Identity { key, .. }| ReadRule { key, algorithms: BTreeSet::clone(&algorithms), min_version };
         self.identities().into_iter().map(rule).collect()
+    }
+
+    /// Where it is said that it wraps so that a wrap proves nothing about who made it, if it does.
+    pub(super) fn asymmetric(self) -> Option<u64> {
+        match self {
+            Self::Pkcs11(token) if token.algorithm().is_asymmetric() => Some(token.mechanism_line()),
+            Self::File(_) | Self::Transit(_) | Self::Pkcs11(_) => None,
+        }
     }
 
     /// What its lineages begin with, known from configuration alone.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use casemate_daemon::confine::{Folders, Lacking};
 use casemate_keys::crypto_module::FIPS_BUILD;
+use casemate_keys::origin::OriginPolicy;
 use casemate_recipients::Identity;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -97,6 +98,29 @@ providers:
     removedReadKeys:
       - transit: {namespace: team-b, key: gone}
       - pkcs11: {keys: [ffffffffffffffffffffffffffffffff]}
+    signer:
+      publicKey: |
+        -----BEGIN PUBLIC KEY-----
+        MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEoTnJP/GgNIeCpDTn62U2Q+ABmrsT
+        34vv9fGoV/B0tFUfqy++AUhS7XBaIzwdj0H5vvpFffmfUe4GRsYXJIOZcw==
+        -----END PUBLIC KEY-----
+      pkcs11:
+        module: /usr/lib/softhsm/libsofthsm2.so
+        token: {label: signer}
+        pinFile: /etc/casemate/signer-pin
+        key: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+        folders: [/var/lib/softhsm/tokens]
+        network: false
+        environment: {SOFTHSM2_CONF: /etc/softhsm/softhsm2.conf}
+    signers:
+      - name: older
+        lineage: pkcs11:dddddddddddddddddddddddddddddddd
+        publicKey: |
+          -----BEGIN PUBLIC KEY-----
+          MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEoTnJP/GgNIeCpDTn62U2Q+ABmrsT
+          34vv9fGoV/B0tFUfqy++AUhS7XBaIzwdj0H5vvpFffmfUe4GRsYXJIOZcw==
+          -----END PUBLIC KEY-----
+    acceptUnprovenOrigin: true
 ";
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -556,7 +580,7 @@ const BROKEN_SERVICES: &[(&str, &str, u64, &[&str])] = &[
     ("            clientKeyFile: /etc/casemate/tls/client.key\n", "", 15, &["clientKeyFile:", "needs its key"]),
     ("            clientCertificateFile: /etc/casemate/tls/client.pem\n", "", 15, &["clientCertificateFile:", "needs its certificate"]),
     ("token: {label: k8s}", "token: {slot: 0}", 27, &["slot", "label", "serial"]),
-    ("mechanism: aes-kwp", "mechanism: aes-cbc", 29, &["mechanism:", "aes-cbc", "aes-gcm and aes-kwp"]),
+    ("mechanism: aes-kwp", "mechanism: aes-cbc", 29, &["mechanism:", "aes-cbc", "aes-gcm, aes-kwp"]),
     ("000102030405060708090a0b0c0d0e0f", "\"0001\"", 30, &["keys:", "0001", "16 to 64"]),
     ("\"10111213141516171819202122232425\"", "000102030405060708090a0b0c0d0e0f", 30, &["keys:", "line 30"]),
     ("          writes: {label: casemate-write}\n", "", 26, &["writes:", "root key hsm", "several keys"]),
@@ -599,7 +623,7 @@ fn key_services_are_parsed_or_refused_with_what_is_accepted() {
 fn what_key_services_need_is_declared_before_confinement() {
     let config = parse(SERVICES).unwrap();
     let files = config.files(Path::new("/etc/kms.yaml"));
-    for file in ["secret-id", "ca.pem", "tls/client.pem", "tls/client.key", "pin", "token"] {
+    for file in ["secret-id", "ca.pem", "tls/client.pem", "tls/client.key", "pin", "token", "signer-pin"] {
         assert!(files.contains(&Path::new("/etc/casemate").join(file)), "{file} is not in {files:?}");
     }
     let folders = config.folders(Path::new("/etc/kms.yaml"));
@@ -607,7 +631,7 @@ fn what_key_services_need_is_declared_before_confinement() {
     assert_eq!(folders.lack(&connecting(&[8200, 443, 53])), None);
     assert_eq!(folders.lack(&connecting(&[80])), Some(Lacking::Port(80)));
     let hosts: Vec<_> = config.hosts().collect();
-    assert_eq!(hosts.len(), 1);
+    assert_eq!(hosts.len(), 2);
     assert!(hosts[0].guard_file.starts_with("/var/lib/casemate-kms/.pkcs11"));
     assert!(parse(WHOLE).is_ok_and(
         |config| config.folders(Path::new("/a")).lack(&connecting(&[53])) == Some(Lacking::Network)

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use casemate_keys::names::sha256;
+use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{
     Core, Digest, Fingerprint, KekError, KeyId, LocalKek, Readable, Record, Root, WritePolicy,
-    Writer as Program, payload,
+    Writer as Program, origin_message, payload,
 };
 use casemate_keyservice::guarded::Guarded;
 use casemate_keyservice::{Class, Failure};
@@ -14,7 +15,7 @@ use casemate_recipients::Recipient;
 use zeroize::Zeroizing;
 
 use super::watch::Watch;
-use super::{MAX_KEK_AGE, OpenError, Opened, WallClock, root_key};
+use super::{MAX_KEK_AGE, OpenError, Opened, Signing, WallClock, root_key};
 
 /// How far in the future a record may have been made: clocks differ.
 const CLOCK_SKEW: u64 = 300;
@@ -119,6 +120,8 @@ pub(super) enum Reopened {
 /// Asks root keys.
 pub struct Keyholder {
     keys: Vec<Arc<Guarded>>,
+    signing: Option<Arc<Signing>>,
+    origin: OriginPolicy,
     watch: Arc<Watch>,
     program: Program,
     clock: WallClock,
@@ -127,11 +130,13 @@ pub struct Keyholder {
 impl Keyholder {
     pub(super) fn new(
         keys: Vec<Arc<Guarded>>,
+        signing: Option<Arc<Signing>>,
+        origin: OriginPolicy,
         watch: Arc<Watch>,
         program: Program,
         clock: WallClock,
     ) -> Self {
-        Self { keys, watch, program, clock }
+        Self { keys, signing, origin, watch, program, clock }
     }
 
     /// A new local KEK under `policy`. Each wrap is opened again before anything is sealed, and where the
@@ -156,7 +161,8 @@ impl Keyholder {
             wraps.push(self.wrap_and_prove(root, &digest, &payload).await?);
         }
         let recovery_wraps = recovery_wraps(policy, recipients, &payload)?;
-        let record = Record::new(core, wraps, recovery_wraps, None).map_err(|error| {
+        let signature = self.signature(&core, &wraps, &recovery_wraps).await?;
+        let record = Record::new(core, wraps, recovery_wraps, signature).map_err(|error| {
             Failure::new(
                 Class::Corrupt,
                 format!("the wraps make no record: {error}"),
@@ -164,6 +170,35 @@ impl Keyholder {
             )
         })?;
         Ok(WriteKek::new(Arc::new(kek), record))
+    }
+
+    /// The signature of a record of these parts, if its policy has a signer.
+    async fn signature(
+        &self,
+        core: &Core,
+        wraps: &[Vec<u8>],
+        recovery_wraps: &[Vec<u8>],
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(named) = core.policy.signer() else { return Ok(None) };
+        let signing =
+            self.signing.as_ref().filter(|signing| signing.lineage() == named).ok_or_else(|| {
+                Failure::new(
+                    Class::Refused,
+                    format!("signer {named} is not configured here"),
+                    "add it as `signer`",
+                )
+            })?;
+        signing.sign(&origin_message(core, wraps, recovery_wraps)).await.map(Some)
+    }
+
+    /// Whether this record may be written with again, as far as its origin goes. Whoever writes the state directory could
+    /// plant one under an asymmetric key; its signature proves that nobody did, and what is accepted unproven is read
+    /// only.
+    fn may_write_on(&self, record: &Record) -> bool {
+        let policy = &record.core().policy;
+        let needs_proof =
+            policy.signer().is_some() || policy.roots().iter().any(|root| root.algorithm.is_asymmetric());
+        !needs_proof || (self.origin != OriginPolicy::AcceptUnproven && self.origin.check(record).is_ok())
     }
 
     /// Shows that every root key of `kek` wraps, with a payload of no use to anybody, and opens: what it has just made,
@@ -301,7 +336,9 @@ impl Keyholder {
     pub(super) async fn reopen(&self, policy: &WritePolicy, stored: &[u8]) -> Result<Reopened, Failure> {
         let Some(record) = record_of(stored) else { return Ok(Reopened::Unfit) };
         let (core, now) = (record.core(), (self.clock)());
-        let fits = core.policy == *policy && core.created <= now.saturating_add(CLOCK_SKEW);
+        let fits = core.policy == *policy
+            && core.created <= now.saturating_add(CLOCK_SKEW)
+            && self.may_write_on(&record);
         if !fits {
             return Ok(Reopened::Unfit);
         }
@@ -351,7 +388,8 @@ impl Keyholder {
     ) -> Option<WriteKek> {
         let record = record_of(stored)?;
         let (core, now) = (record.core(), (self.clock)());
-        if core.policy != *policy || core.created > now.saturating_add(CLOCK_SKEW) {
+        let is_of_then = core.created <= now.saturating_add(CLOCK_SKEW);
+        if core.policy != *policy || !is_of_then || !self.may_write_on(&record) {
             return None;
         }
         let kek = held(&sha256(&record.encode())).filter(|kek| kek.id() == core.kek_id)?;

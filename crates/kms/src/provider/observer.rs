@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_keys::{Fingerprint, KeyId, Root, Suite, WritePolicy};
+use casemate_keys::{Fingerprint, KeyId, Lineage, Root, Suite, WritePolicy};
 use casemate_keyservice::guarded::Guarded;
 use casemate_keyservice::{Class, Failure, Pace};
 use casemate_kms_state::outage::{Level, Row, State};
@@ -430,8 +430,16 @@ impl Provider {
                 )]
             })?;
         }
-        let (cluster, epoch) = (self.settings.cluster.clone(), self.settings.epoch);
-        WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), None).map_err(|error| {
+        let (cluster, epoch, signer) =
+            (self.settings.cluster.clone(), self.settings.epoch, self.signer().cloned());
+        if let Some(root) = roots.iter().find(|root| signer.is_none() && root.algorithm.is_asymmetric()) {
+            let what = format!(
+                "root key {} should write, and a wrap under it does not prove who made it",
+                root.lineage
+            );
+            return Err(vec![Failure::new(Class::Refused, what, "add a `signer`, which signs records")]);
+        }
+        WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), signer).map_err(|error| {
             vec![Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")]
         })
     }
@@ -469,6 +477,10 @@ impl Provider {
         tokio::time::sleep_until(looked + AT_MOST_EVERY).await;
     }
 
+    fn signer(&self) -> Option<&Lineage> {
+        self.settings.signing.as_ref().map(|signing| signing.lineage())
+    }
+
     fn fingerprints(&self) -> Vec<Fingerprint> {
         self.recipients.iter().map(Recipient::fingerprint).collect()
     }
@@ -479,7 +491,7 @@ impl Provider {
             && *policy.cluster() == self.settings.cluster
             && policy.epoch() == self.settings.epoch
             && same_set(policy.recipients(), self.fingerprints())
-            && policy.signer().is_none()
+            && policy.signer() == self.signer()
             && policy.roots().len() == self.settings.write_keys.len()
             && policy.roots().iter().all(|root| root_key(&self.settings.write_keys, root).is_some())
     }

@@ -64,6 +64,7 @@ impl Node {
                 rules: vec![rule],
                 origin: OriginPolicy::Signed(Vec::new()),
             },
+            signing: None,
             outage: casemate_kms_state::outage::Rules::default(),
             program: "test/1".parse().unwrap(),
             clock: Arc::new(|| THEN),

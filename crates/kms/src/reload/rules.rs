@@ -2,7 +2,8 @@
 //!
 //! A restart takes any; a running process only what leaves readable all that was readable, or says what is gone.
 
-use casemate_keys::{KeyId, LineagePrefix, ReadRule};
+use casemate_keys::origin::OriginPolicy;
+use casemate_keys::{KeyId, Lineage, LineagePrefix, ReadRule};
 
 use crate::config::{Config, Endpoint, ProviderConfig, RemovedKeyConfig, SealedCacheConfig};
 
@@ -73,6 +74,17 @@ pub enum NotTakenOver {
         /// Until when it holds.
         until: String,
     },
+    /// A signature that was believed would not be any more.
+    #[error(
+        "provider {provider}: signer {signer} is missing, or has another publicKey, and what it signed could not be read \
+         with RSA keys any more; keep it under signers, or restart once nothing needs it"
+    )]
+    SignerMissing {
+        /// Whose.
+        provider: String,
+        /// Which one.
+        signer: Lineage,
+    },
     /// A socket that is to be open before the one in its place is closed.
     #[error(
         "{who}: endpoint {endpoint} is that of {holder} until now; move {holder} away first, and {who} there in a second \
@@ -116,6 +128,7 @@ pub fn may_take_over(before: &Config, after: &Config, now: u64) -> Result<(), No
             Some(other) => {
                 unchanged("sealedCache", sealed_cache(provider), sealed_cache(other))?;
                 keeps_readers(provider, other, now)?;
+                keeps_signers(provider, other)?;
             }
             None if after.removed_providers.iter().any(|name| **name == *provider.name) => {}
             None => return Err(NotTakenOver::ProviderMissing { name: provider.name.to_string() }),
@@ -188,6 +201,24 @@ fn keeps_readers(before: &ProviderConfig, after: &ProviderConfig, now: u64) -> R
         }
     }
     Ok(())
+}
+
+fn keeps_signers(before: &ProviderConfig, after: &ProviderConfig) -> Result<(), NotTakenOver> {
+    match (before.origin(), after.origin()) {
+        (OriginPolicy::AcceptUnproven, OriginPolicy::Signed(_)) => {
+            unchanged("acceptUnprovenOrigin", true, false)
+        }
+        (OriginPolicy::Signed(before_change), OriginPolicy::Signed(kept)) => {
+            match before_change.into_iter().find(|signer| !kept.contains(signer)) {
+                Some(signer) => Err(NotTakenOver::SignerMissing {
+                    provider: before.name.to_string(),
+                    signer: signer.lineage,
+                }),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 /// All root keys that a provider reads with, those that write too.

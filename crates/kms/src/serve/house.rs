@@ -419,6 +419,7 @@ pub(super) fn settings(
         read_only_keys: guarded(provider.read_only_keys(services, state)?),
         key_names: provider.key_names(),
         read_policy: provider.read_policy(&cluster),
+        signing: provider.signing(services, state)?.map(Arc::new),
         outage: provider.outage(),
         program: concat!("casemate-kms/", env!("CARGO_PKG_VERSION"))
             .parse()

@@ -14,6 +14,7 @@ mod idle;
 mod isolation;
 mod memory;
 mod node;
+mod origin;
 mod other_key;
 mod outages;
 mod process;

@@ -47,6 +47,7 @@ pub(crate) fn settings_of(write: Vec<Arc<Guarded>>, rules: Vec<ReadRule>) -> Set
             rules,
             origin: OriginPolicy::Signed(Vec::new()),
         },
+        signing: None,
         outage: casemate_kms_state::outage::Rules::default(),
         program: "test/1".parse().unwrap(),
         clock: Arc::new(|| THEN),
@@ -89,7 +90,7 @@ impl Clock {
 pub(crate) struct Node {
     pub(crate) provider: Arc<Provider>,
     pub(crate) observer: Observer,
-    _folder: Option<TempDir>,
+    pub(crate) _folder: Option<TempDir>,
 }
 
 impl Node {

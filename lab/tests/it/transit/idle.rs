@@ -92,6 +92,7 @@ fn settings(key: &Arc<Guarded>) -> Settings {
             rules: vec![rule],
             origin: OriginPolicy::Signed(Vec::new()),
         },
+        signing: None,
         outage: casemate_kms_state::outage::Rules::default(),
         program: "test/1".parse().unwrap(),
         clock: Arc::new(|| 1_800_000_000),

@@ -61,6 +61,7 @@ pub(super) struct Facts {
     pub(super) cluster: ClusterId,
     pub(super) epoch: Epoch,
     pub(super) recipients: Vec<Fingerprint>,
+    pub(super) signer: Option<Lineage>,
     pub(super) read_policy: ReadPolicy,
     /// Whether all root keys that write are files.
     pub(super) is_local: bool,
@@ -146,8 +147,9 @@ pub(super) fn decide(facts: &Facts) -> (Would, Vec<String>) {
             return refused("not_readable", None, message, vec![next.into()]);
         }
     }
-    let (cluster, recipients) = (facts.cluster.clone(), facts.recipients.clone());
-    let policy = match WritePolicy::new(Suite::One, cluster, facts.epoch, roots, recipients, None) {
+    let (cluster, recipients, signer) =
+        (facts.cluster.clone(), facts.recipients.clone(), facts.signer.clone());
+    let policy = match WritePolicy::new(Suite::One, cluster, facts.epoch, roots, recipients, signer) {
         Ok(policy) => policy,
         Err(error) => {
             let next = "correct rootKeys or recoveryRecipients in the configuration";
@@ -232,6 +234,11 @@ fn because(facts: &Facts, policy: &WritePolicy) -> Vec<String> {
     if before.recipients() != policy.recipients() {
         let (before, now) = (before.recipients().len(), policy.recipients().len());
         because.push(format!("recoveryRecipients: {before} before, {now} now, and not the same"));
+    }
+    if before.signer() != policy.signer() {
+        let [before, now] =
+            [before, policy].map(|policy| policy.signer().map_or("none", |signer| signer.as_str()));
+        because.push(format!("signer: {before} before, {now} now"));
     }
     because
 }

@@ -24,10 +24,12 @@ pub struct Pkcs11Config {
     pub token: TokenConfig,
     /// The file with the user PIN, and nothing else.
     pub pin_file: Parsed<AbsolutePath>,
-    /// How the keys wrap: `aes-gcm` or `aes-kwp`.
+    /// How the keys wrap: `aes-gcm`, `aes-kwp`, or `rsa-oaep`, which needs a `signer` to write and one of those that are
+    /// pinned to read.
     #[serde(default)]
     pub mechanism: Parsed<Mechanism>,
-    /// All versions of this root key, by CKA_ID in lower-case hex, 16 to 64 bytes each. PKCS#11 knows no versions: they
+    /// All versions of this root key, by CKA_ID in lower-case hex, 16 to 64 bytes each; of an RSA key, the first 16 bytes
+    /// of SHA-256 of its SubjectPublicKeyInfo. PKCS#11 knows no versions: they
     /// are keys of their own, and the list gets one more at each rotation. What is not listed is not read.
     #[serde(deserialize_with = "crate::config::at_least_one")]
     #[schemars(length(min = 1))]
@@ -43,6 +45,30 @@ pub struct Pkcs11Config {
     #[serde(default)]
     pub network: bool,
     /// What the module reads from its environment, such as `SOFTHSM2_CONF`; there is nothing else in it.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+}
+
+/// A key in a token that signs. It signs nothing else, and wraps nothing.
+#[derive(Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TokenSignerConfig {
+    /// The module: a shared library.
+    pub module: Parsed<AbsolutePath>,
+    /// Which token: exactly one must fit.
+    pub token: TokenConfig,
+    /// The file with the user PIN, and nothing else.
+    pub pin_file: Parsed<AbsolutePath>,
+    /// Which key: by CKA_ID in lower-case hex, 16 to 64 bytes; an RSA key by the first 16 bytes of SHA-256 of its
+    /// SubjectPublicKeyInfo.
+    pub key: Parsed<KeyId>,
+    /// Folders and devices that the module reads and writes.
+    #[serde(default)]
+    pub folders: Vec<AbsolutePath>,
+    /// Whether the module speaks to its device over a network.
+    #[serde(default)]
+    pub network: bool,
+    /// What the module reads from its environment; there is nothing else in it.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
 }
@@ -84,7 +110,7 @@ pub struct Mechanism(pub Wrapping);
 
 /// A CKA_ID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyId(CkaId);
+pub struct KeyId(pub CkaId);
 
 impl Pkcs11Config {
     /// What the keeper of its module is to be told, and the key behind it.
@@ -105,21 +131,8 @@ impl Pkcs11Config {
 
     /// The process that holds its module.
     pub(crate) fn host(&self, state_directory: &Path) -> HostConfig {
-        let token = match &self.token {
-            TokenConfig::Label(label) => TokenSelector::Label(label.clone()),
-            TokenConfig::Serial(serial) => TokenSelector::Serial(serial.clone()),
-        };
-        let named = format!("{}\n{token}", self.module.display());
-        let guard = format!("{}.pin", hex::encode(&sha256(named.as_bytes())[..8]));
-        HostConfig {
-            module: self.module.to_path_buf(),
-            token,
-            pin_file: self.pin_file.to_path_buf(),
-            guard_file: guard_folder(state_directory).join(guard),
-            folders: self.folders.iter().map(|folder| folder.0.clone()).collect(),
-            network: self.network,
-            environment: self.environment.clone(),
-        }
+        let Self { module, token, pin_file, folders, network, environment, .. } = self;
+        host(state_directory, (module, token), pin_file, folders, *network, environment)
     }
 
     pub(super) fn algorithm(&self) -> casemate_keys::Algorithm {
@@ -128,6 +141,11 @@ impl Pkcs11Config {
 
     pub(super) fn identities(&self) -> Vec<Identity> {
         identities(&self.keys)
+    }
+
+    /// Where it is said how its keys wrap, if anywhere.
+    pub(super) fn mechanism_line(&self) -> u64 {
+        if self.mechanism.line() == 0 { self.module.line() } else { self.mechanism.line() }
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
@@ -149,6 +167,39 @@ impl Pkcs11Config {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl TokenSignerConfig {
+    /// The process that holds its module: the same as that of a root key on the same terms.
+    pub(crate) fn host(&self, state_directory: &Path) -> HostConfig {
+        let Self { module, token, pin_file, folders, network, environment, .. } = self;
+        host(state_directory, (module, token), pin_file, folders, *network, environment)
+    }
+}
+
+fn host(
+    state_directory: &Path,
+    (module, token): (&Path, &TokenConfig),
+    pin_file: &Path,
+    folders: &[AbsolutePath],
+    network: bool,
+    environment: &BTreeMap<String, String>,
+) -> HostConfig {
+    let token = match token {
+        TokenConfig::Label(label) => TokenSelector::Label(label.clone()),
+        TokenConfig::Serial(serial) => TokenSelector::Serial(serial.clone()),
+    };
+    let named = format!("{}\n{token}", module.display());
+    let guard = format!("{}.pin", hex::encode(&sha256(named.as_bytes())[..8]));
+    HostConfig {
+        module: module.to_owned(),
+        token,
+        pin_file: pin_file.to_owned(),
+        guard_file: guard_folder(state_directory).join(guard),
+        folders: folders.iter().map(|folder| folder.0.clone()).collect(),
+        network,
+        environment: environment.clone(),
     }
 }
 
@@ -185,7 +236,8 @@ impl FromStr for Mechanism {
         match text {
             "aes-gcm" => Ok(Self(Wrapping::AesGcm)),
             "aes-kwp" => Ok(Self(Wrapping::AesKwp)),
-            _ => Err(format!("found {text:?}; accepted are aes-gcm and aes-kwp")),
+            "rsa-oaep" => Ok(Self(Wrapping::RsaOaep)),
+            _ => Err(format!("found {text:?}; accepted are aes-gcm, aes-kwp and rsa-oaep")),
         }
     }
 }
@@ -208,7 +260,7 @@ impl JsonSchema for Mechanism {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({"oneOf": [{"const": "aes-gcm"}, {"const": "aes-kwp"}]})
+        schemars::json_schema!({"oneOf": [{"const": "aes-gcm"}, {"const": "aes-kwp"}, {"const": "rsa-oaep"}]})
     }
 }
 

@@ -36,6 +36,7 @@ fn facts() -> Facts {
         cluster: "prod".parse().unwrap(),
         epoch: Epoch(0),
         recipients: Vec::new(),
+        signer: None,
         read_policy: ReadPolicy {
             cluster: "prod".parse().unwrap(),
             also_accept: Vec::new(),
@@ -71,6 +72,8 @@ fn each_difference_is_told_with_what_comes_first() {
     local.is_local = true;
     let mut epoch = facts();
     epoch.epoch = Epoch(1);
+    let mut signed = facts();
+    signed.signer = Some("pkcs11:51".parse().unwrap());
     let mut added = facts();
     added.seen.push(seen("b", Ok(root("b", 1))));
     let mut moved = facts();
@@ -88,6 +91,7 @@ fn each_difference_is_told_with_what_comes_first() {
         ),
         (local, "root key a: transit:/transit/a/2/7 writes now", "60 seconds", shown),
         (epoch, "epoch: 0 before, 1 now", "7 minutes", "kms refresh --wait --admin unix:///run/admin.sock"),
+        (signed, "signer: none before, pkcs11:51 now", "7 minutes", "kms refresh --wait"),
         (added, "root key b (transit:/transit/b/1/7) did not write before", "7 minutes", readers),
         (
             moved,
