@@ -1,6 +1,9 @@
 //! What an answer's status and shape mean.
 
-use serde::de::DeserializeOwned;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -15,6 +18,21 @@ pub(super) fn is_served(status: u16) -> bool {
 
 pub(super) fn is_denied(reply: &Reply) -> bool {
     matches!(reply.status, 401 | 403)
+}
+
+/// Answers that the service can't have given, so that another address may be asked: the page of a load balancer.
+pub(super) fn expect_shape(reply: &Reply, asked: &str) -> Result<(), Failure> {
+    if reply.status == 204 || has_shape(&reply.body) {
+        return Ok(());
+    }
+    expect_service(reply, asked)?;
+    Err(corrupt(asked, "neither data nor errors"))
+}
+
+/// Whether a body is an object with one of the fields in which the service answers.
+fn has_shape(body: &[u8]) -> bool {
+    let fields: Option<BTreeMap<Cow<'_, str>, IgnoredAny>> = serde_json::from_slice(body).ok();
+    fields.is_some_and(|fields| ["data", "auth", "errors"].iter().any(|field| fields.contains_key(*field)))
 }
 
 /// Answers that say nothing about the key: too many calls, or something else than OpenBao or Vault that answers.

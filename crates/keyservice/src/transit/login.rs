@@ -272,11 +272,9 @@ impl Login<'_> {
         let shown = answer::shown(self.namespace, &path);
         let Wrapping { creation_path } = answer::data(&reply.body)
             .ok_or_else(|| answer::corrupt(&shown, "no description of a wrapping token"))?;
-        let role = format!("auth/{mount}/role/");
-        let made_there = creation_path.starts_with(&role) || creation_path.contains(&format!("/{role}"));
-        if !made_there || !creation_path.ends_with("/secret-id") {
+        if !makes_secret_ids(&creation_path, self.namespace, mount) {
             let what = format!(
-                "the wrapping token in the secret id file was not made at {role}ROLE/secret-id but at {:?}",
+                "the wrapping token in the secret id file was not made at auth/{mount}/role/ROLE/secret-id but at {:?}",
                 creation_path.chars().take(100).collect::<String>()
             );
             let remedy = "somebody may have put their own in its place: find out who wrote the file, destroy the \
@@ -307,6 +305,18 @@ impl Login<'_> {
         answer::expect_service(&reply, &answer::shown(self.namespace, path))?;
         Ok(reply)
     }
+}
+
+/// Whether `path` is where secret ids of a role in this mount are made. Exactly: below another mount, who may write
+/// there chooses what the rest of a path is.
+pub(super) fn makes_secret_ids(path: &str, namespace: &str, mount: &str) -> bool {
+    let inside = path.strip_prefix(namespace).and_then(|path| path.strip_prefix('/')).unwrap_or(path);
+    inside
+        .strip_prefix("auth/")
+        .and_then(|path| path.strip_prefix(mount))
+        .and_then(|path| path.strip_prefix("/role/"))
+        .and_then(|path| path.strip_suffix("/secret-id"))
+        .is_some_and(|role| !role.is_empty() && !role.contains('/'))
 }
 
 /// A token as a header, never shown.

@@ -60,7 +60,7 @@ impl Service {
     /// The answer of the first address that serves, whatever it is.
     ///
     /// # Errors
-    /// If none does, or one sends more than an answer can be.
+    /// If none does, or what answers everywhere is not the service.
     pub(super) async fn ask(&self, request: Request<'_>) -> Result<Reply, Failure> {
         let call = Call {
             method: request.method,
@@ -75,7 +75,6 @@ impl Service {
             let limit = if step + 1 < count { ATTEMPT } else { LAST_ATTEMPT };
             match self.attempt((first + step) % count, &call, limit).await {
                 Ok(reply) => return Ok(reply),
-                Err(failure) if failure.class == Class::Corrupt => return Err(failure),
                 Err(failure) => failures.push(failure),
             }
         }
@@ -96,6 +95,8 @@ impl Service {
         if matches!(reply.status, 301 | 302 | 307 | 308) {
             return Err(self.failure(turn.index, "redirects in a circle"));
         }
+        let asked = format!("{}/{}", self.http.addresses()[turn.index], call.path.join("/"));
+        answer::expect_shape(&reply, &asked)?;
         turn.served = true;
         Ok(reply)
     }

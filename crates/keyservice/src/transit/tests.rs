@@ -203,11 +203,58 @@ fn what_statuses_and_bodies_mean() {
         let found = answer::expect_service(&reply(status, body), "p").err().map(|failure| failure.class);
         assert_eq!(found, expected, "{status} {body}");
     }
+    for (status, body, expected) in [
+        (200, r#"{"data":null}"#, None),
+        (200, r#"{"request_id":"","auth":{"client_token":"t"},"data":null}"#, None),
+        (204, "", None),
+        (404, r#"{"errors":[]}"#, None),
+        (403, told, None),
+        (200, "<html>welcome</html>", Some(Class::Corrupt)),
+        (200, r#"["data"]"#, Some(Class::Corrupt)),
+        (200, r#"{"status":"ok"}"#, Some(Class::Corrupt)),
+        (200, r#"{"data":1} x"#, Some(Class::Corrupt)),
+        (403, "<html>blocked</html>", Some(Class::Unreachable)),
+        (404, "", Some(Class::Unreachable)),
+        (429, "<html>", Some(Class::Throttled)),
+    ] {
+        let found = answer::expect_shape(&reply(status, body), "p").err().map(|failure| failure.class);
+        assert_eq!(found, expected, "{status} {body}");
+    }
     for status in [412, 472, 473, 500, 501, 502, 503, 504, 599] {
         assert!(!answer::is_served(status), "{status}");
     }
     for status in [200, 204, 307, 400, 401, 403, 404, 429] {
         assert!(answer::is_served(status), "{status}");
+    }
+}
+
+#[test]
+fn secret_ids_are_made_at_one_path_of_a_role() {
+    let made = |path, namespace| login::makes_secret_ids(path, namespace, "ops/approle");
+    for (path, namespace) in [
+        ("auth/ops/approle/role/casemate/secret-id", ""),
+        ("auth/ops/approle/role/casemate/secret-id", "team/inner"),
+        ("team/inner/auth/ops/approle/role/casemate/secret-id", "team/inner"),
+    ] {
+        assert!(made(path, namespace), "{path} {namespace}");
+    }
+    for (path, namespace) in [
+        ("kv/auth/ops/approle/role/casemate/secret-id", ""),
+        ("kv/auth/ops/approle/role/casemate/secret-id", "team"),
+        ("team/auth/ops/approle/role/casemate/secret-id", ""),
+        ("teamauth/ops/approle/role/casemate/secret-id", "team"),
+        ("/auth/ops/approle/role/casemate/secret-id", "team"),
+        ("team/kv/auth/ops/approle/role/casemate/secret-id", "team"),
+        ("auth/approle/role/casemate/secret-id", ""),
+        ("auth/ops/approle/role//secret-id", ""),
+        ("auth/ops/approle/role/secret-id", ""),
+        ("auth/ops/approle/role/a/b/secret-id", ""),
+        ("auth/ops/approle/role/casemate/secret-id/lookup", ""),
+        ("auth/ops/approle/role/casemate/custom-secret-id", ""),
+        ("sys/wrapping/wrap", ""),
+        ("", ""),
+    ] {
+        assert!(!made(path, namespace), "{path} {namespace}");
     }
 }
 

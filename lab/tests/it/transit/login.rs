@@ -110,8 +110,12 @@ fn a_token_of_fifteen_seconds_holds_for_a_minute_of_load() {
 
 /// A secret id of `casemate`, or another path's answer, wrapped.
 async fn wrapped(bao: &OpenBao<'_>, path: &str) -> String {
+    wrapped_by(reqwest::Method::POST, bao, path).await
+}
+
+async fn wrapped_by(method: reqwest::Method, bao: &OpenBao<'_>, path: &str) -> String {
     let asked = reqwest::Client::new()
-        .post(format!("{}/v1/{path}", bao.address()))
+        .request(method, format!("{}/v1/{path}", bao.address()))
         .header("X-Vault-Token", bao.root_token())
         .header("X-Vault-Wrap-TTL", "5m")
         .body("{}");
@@ -140,14 +144,39 @@ fn a_wrapped_secret_id_is_used_once_and_who_was_faster_is_noticed() {
         assert_eq!(used.class, Class::Credential, "{used}");
         assert!(used.remedy.contains("intercepted"), "{used}");
 
-        // Somebody else's, in its place.
-        write_secret(&secret_id_file, &wrapped(&bao, "sys/wrapping/wrap").await);
-        let planted = key(config(&bao, auth.clone())).observe().await.unwrap_err();
-        assert_eq!(planted.class, Class::Credential, "{planted}");
-        assert!(planted.what.contains("was not made at auth/approle/role/"), "{planted}");
+        // Somebody else's, in its place: one that says what it likes, and one whose path looks right.
+        bao.write("sys/mounts/kv", &json!({"type": "kv"})).unwrap();
+        let looks_right = format!("kv/{at}");
+        bao.write(&looks_right, &json!({"secret_id": "theirs"})).unwrap();
+        for theirs in [
+            wrapped(&bao, "sys/wrapping/wrap").await,
+            wrapped_by(reqwest::Method::GET, &bao, &looks_right).await,
+        ] {
+            write_secret(&secret_id_file, &theirs);
+            let planted = key(config(&bao, auth.clone())).observe().await.unwrap_err();
+            assert_eq!(planted.class, Class::Credential, "{planted}");
+            assert!(planted.what.contains("was not made at auth/approle/role/"), "{planted}");
+        }
 
         write_secret(&secret_id_file, &wrapped(&bao, at).await);
         works(&key(config(&bao, auth.clone()))).await.unwrap();
+
+        // In a namespace, below another one.
+        bao.write("sys/namespaces/team", &json!({})).unwrap();
+        bao.write("team/sys/namespaces/inner", &json!({})).unwrap();
+        let within = |path: &str| format!("team/inner/{path}");
+        bao.write(&within("sys/auth/approle"), &json!({"type": "approle"})).unwrap();
+        bao.write(&within("sys/mounts/transit"), &json!({"type": "transit"})).unwrap();
+        bao.write(&within("transit/keys/casemate"), &json!({})).unwrap();
+        bao.write(&within("sys/policies/acl/casemate"), &json!({"policy": documented_policy()})).unwrap();
+        bao.write(&within("auth/approle/role/casemate"), &role(json!({"token_ttl": "1h"}))).unwrap();
+        let id = bao.read(&within("auth/approle/role/casemate/role-id")).unwrap();
+        let role_id = RoleId::Text(id["data"]["role_id"].as_str().unwrap().to_owned());
+        let Auth::AppRole { mount, secret_id_file, .. } = auth else { unreachable!() };
+        let auth = Auth::AppRole { mount, role_id, secret_id_file, wrapped: true };
+        let base = TransitConfig { namespace: Some("team/inner".into()), ..config(&bao, auth) };
+        write_secret(&lab.dir().join("secret-id"), &wrapped(&bao, &within(at)).await);
+        works(&key(base)).await.unwrap();
     });
 }
 

@@ -193,6 +193,46 @@ fn the_address_that_answers_is_asked_and_a_dead_one_costs_one_call() {
 }
 
 #[test]
+fn an_address_where_something_else_answers_is_left_for_one_that_serves() {
+    let lab = lab("transit nonsense");
+    let bao = prepared(&lab);
+    let (one, two) = (FaultProxy::http(&bao.address()).unwrap(), FaultProxy::http(&bao.address()).unwrap());
+    run(async {
+        let path = "/v1/transit/keys/casemate";
+        let addresses = [&one, &two].map(|proxy| proxy.address().parse().unwrap()).to_vec();
+        let key = key(TransitConfig { addresses, ..by_token(&lab, &bao) });
+        key.observe().await.unwrap();
+        let page = |status, length| Canned { status, headers: vec![], body: vec![b'x'; length] };
+        for (page, alone) in [
+            (page(404, 10), Class::Unreachable),
+            (page(403, 10), Class::Unreachable),
+            (page(429, 10), Class::Throttled),
+            (page(200, 10), Class::Corrupt),
+            (page(200, 0), Class::Corrupt),
+            (page(200, 65 << 10), Class::Corrupt),
+            (Canned::json(200, &json!({"status": "ok"})), Class::Corrupt),
+        ] {
+            let what = format!("{} with {} bytes", page.status, page.body.len());
+            one.answer(path, page.clone(), Times::Always);
+            key.observe().await.unwrap_or_else(|failure| panic!("{what}: {failure}"));
+            one.forget_counts();
+            key.observe().await.unwrap();
+            assert_eq!(one.requests_to(path), 0, "{what}: it is asked before one that serves");
+            // Nowhere else to go.
+            two.answer(path, page, Times::Always);
+            assert_eq!(class(key.observe().await), alone, "{what}");
+            one.forget_answers();
+            key.observe().await.unwrap();
+            two.forget_answers();
+            // The first one is preferred again.
+            two.set_mode(Mode::Refuse).unwrap();
+            key.observe().await.unwrap();
+            two.set_mode(Mode::Pass).unwrap();
+        }
+    });
+}
+
+#[test]
 fn when_the_leader_of_three_goes_another_one_is_asked() {
     let lab = lab("transit raft");
     let raft = OpenBao::raft(&lab, 3).unwrap();
