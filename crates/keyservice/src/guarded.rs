@@ -12,6 +12,7 @@
 //! | while it is open | are made: they find out | one at a time, the others fail at once |
 //! | after `Retry-After` | wait that long | are made |
 //! | that did not open | – | not again for [`REMEMBERED_FOR`], [`FAILURES_AT_ONCE`] at once, then one a second |
+//! | that named what is not there | – | the same, but for [`MISSING_FOR`] |
 //!
 //! What is [local](Pace::Local) costs nobody anything: it is not retried, and its stored calls are always made.
 
@@ -42,7 +43,7 @@ mod unopened;
 pub use breaker::BreakerState;
 pub use condition::{Condition, Counts};
 pub use cost::Cost;
-pub use unopened::{FAILURES_AT_ONCE, REMEMBERED, REMEMBERED_FOR};
+pub use unopened::{FAILURES_AT_ONCE, MISSING_FOR, REMEMBERED, REMEMBERED_FOR};
 
 /// The longest that a call takes, with all its retries: below the 3 s after which kube-apiserver gives up.
 pub const DEADLINE: Duration = Duration::from_millis(2500);

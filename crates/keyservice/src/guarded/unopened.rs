@@ -15,6 +15,8 @@ use crate::{Class, Failure};
 pub const REMEMBERED: NonZeroUsize = NonZeroUsize::new(1024).expect("not zero");
 /// For how long.
 pub const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+/// For how long if they name what is not there: it may be delivered the next moment.
+pub const MISSING_FOR: Duration = Duration::from_secs(10);
 /// How many may fail at once; then one a second.
 pub const FAILURES_AT_ONCE: u32 = 60;
 
@@ -64,14 +66,16 @@ impl Unopened {
         Ok(())
     }
 
-    /// The wrap with this name was tried, and its bytes are to blame.
+    /// The wrap with this name was tried, and its bytes are to blame. Those that were tried several times at once are
+    /// counted once.
     pub(super) fn failed(&mut self, name: Digest, failure: &Failure, now: Instant) {
+        if self.remembered.get(&name).is_some_and(|(_, until)| now < *until) {
+            return;
+        }
         self.refill(now);
         self.left -= 1.0;
-        // A version that is not there may be delivered the next moment.
-        if failure.class == Class::NotOpened {
-            self.remembered.put(name, (failure.clone(), now + REMEMBERED_FOR));
-        }
+        let time = if failure.class == Class::NotOpened { REMEMBERED_FOR } else { MISSING_FOR };
+        self.remembered.put(name, (failure.clone(), now + time));
     }
 
     fn refill(&mut self, now: Instant) {
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_did_not_open_is_remembered() {
+    fn what_is_not_there_is_remembered_for_less_long() {
         let start = Instant::now();
         let mut unopened = Unopened::new(start);
         let missing = Failure {
@@ -138,7 +142,21 @@ mod tests {
         assert!(blames_the_bytes(&missing) && blames_the_bytes(&not_opened()));
         assert!(!blames_the_bytes(&Failure::new(Class::Refused, "disabled", "enable it")));
         unopened.failed([7; 32], &missing, start);
-        assert_eq!(unopened.may_try(&[7; 32], start), Ok(()));
+        let later = start + MISSING_FOR - Duration::from_nanos(1);
+        // One that was under way at the same time makes it no longer.
+        unopened.failed([7; 32], &missing, later);
+        assert_eq!(unopened.may_try(&[7; 32], later), Err(Untried::Remembered(missing)));
+        assert_eq!(unopened.may_try(&[7; 32], start + MISSING_FOR), Ok(()));
+    }
+
+    #[test]
+    fn what_is_tried_several_times_at_once_is_counted_once() {
+        let start = Instant::now();
+        let mut unopened = Unopened::new(start);
+        for _ in 0..2 * FAILURES_AT_ONCE {
+            unopened.failed([7; 32], &not_opened(), start);
+        }
+        assert_eq!(unopened.may_try(&[8; 32], start), Ok(()));
     }
 
     #[test]
@@ -149,9 +167,8 @@ mod tests {
         let mut until = |unopened: &mut Unopened, seconds: u64| {
             for tenth in 0..seconds * 10 {
                 let now = start + Duration::from_millis(tenth * 100);
-                let name = [failed as u8; 32];
-                while unopened.may_try(&name, now).is_ok() {
-                    unopened.failed([255; 32], &not_opened(), now);
+                while unopened.may_try(&[failed as u8; 32], now).is_ok() {
+                    unopened.failed([failed as u8; 32], &not_opened(), now);
                     failed += 1;
                 }
             }

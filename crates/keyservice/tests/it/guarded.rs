@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use casemate_keys::Root;
 use casemate_keyservice::guarded::{
-    BreakerState, Counts, DEADLINE, FAILURES_AT_ONCE, Guarded, LONGEST_WAIT, OWN_PLACES, REMEMBERED_FOR,
-    RETRIES, STORED_PLACES, WANTED_EVERY,
+    BreakerState, Counts, DEADLINE, FAILURES_AT_ONCE, Guarded, LONGEST_WAIT, MISSING_FOR, OWN_PLACES,
+    REMEMBERED_FOR, RETRIES, STORED_PLACES, WANTED_EVERY,
 };
 use casemate_keyservice::{Class, Failure, Pace};
 use tokio::task::JoinSet;
@@ -300,6 +301,36 @@ async fn what_did_not_open_is_not_tried_again_for_a_while() {
     assert_eq!(key.calls(), 5);
     key.is(Script::Well);
     stored(&guarded, GOOD).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_missing_version_is_in_nobodys_way_and_heals() {
+    let (key, guarded) = remote();
+    let absent = Root { lineage: "exec:scripted/999".parse().unwrap(), ..root() };
+    key.lacks(Some(absent.lineage.clone()));
+    key.is(Script::Takes(Duration::from_millis(200)));
+    // 100 times a second, for two minutes, so that twenty are under way before the first is answered.
+    let mut reading = JoinSet::new();
+    for number in 0..12_000 {
+        let (reader, record) = (guarded.clone(), absent.clone());
+        reading.spawn(async move { reader.unwrap_stored(&record, &CORE, GOOD).await.map(|_| ()) });
+        if number % 100 == 99 {
+            stored(&guarded, GOOD).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        while let Some(read) = reading.try_join_next() {
+            assert_eq!(read.unwrap().unwrap_err().missing.as_ref(), Some(&absent.lineage));
+        }
+    }
+    assert_eq!(counts(&guarded).limited, 0);
+    assert!(counts(&guarded).negative_hits > 11_000, "{:?}", counts(&guarded));
+    reading.join_all().await;
+    key.lacks(None);
+    let delivered = Instant::now();
+    while guarded.unwrap_stored(&absent, &CORE, GOOD).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(delivered.elapsed() <= MISSING_FOR + Duration::from_millis(210), "{:?}", delivered.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

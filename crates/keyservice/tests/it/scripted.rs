@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use casemate_keys::{Algorithm, Digest, LineagePrefix, Root, payload};
+use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, Root, payload};
 use casemate_keyservice::{Answer, Class, Failure, Pace, RootKey};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
@@ -33,6 +33,8 @@ pub(crate) struct Scripted {
 #[derive(Debug)]
 struct State {
     script: Script,
+    /// A version that is not there.
+    lacks: Option<Lineage>,
     asked: Vec<Instant>,
     in_flight: usize,
     most_in_flight: usize,
@@ -40,7 +42,8 @@ struct State {
 
 impl Scripted {
     pub(crate) fn new(pace: Pace) -> Self {
-        let state = State { script: Script::Well, asked: Vec::new(), in_flight: 0, most_in_flight: 0 };
+        let state =
+            State { script: Script::Well, lacks: None, asked: Vec::new(), in_flight: 0, most_in_flight: 0 };
         let prefix = LineagePrefix::new("exec", ["scripted"]).unwrap();
         Self { prefix, pace, state: Arc::new(Mutex::new(state)) }
     }
@@ -51,6 +54,10 @@ impl Scripted {
 
     pub(crate) fn fails(&self, class: Class) {
         self.is(Script::Fails(failure(class)));
+    }
+
+    pub(crate) fn lacks(&self, version: Option<Lineage>) {
+        self.state().lacks = version;
     }
 
     pub(crate) fn calls(&self) -> usize {
@@ -128,9 +135,12 @@ impl RootKey for Scripted {
         Box::pin(async { self.answer().await.map(|()| GOOD.to_vec()) })
     }
 
-    fn unwrap<'a>(&'a self, _: &'a Root, _: &'a Digest, wrap: &'a [u8]) -> Answer<'a, Zeroizing<Vec<u8>>> {
+    fn unwrap<'a>(&'a self, root: &'a Root, _: &'a Digest, wrap: &'a [u8]) -> Answer<'a, Zeroizing<Vec<u8>>> {
         Box::pin(async move {
             self.answer().await?;
+            if self.state().lacks.as_ref() == Some(&root.lineage) {
+                return Err(Failure { missing: Some(root.lineage.clone()), ..failure(Class::Refused) });
+            }
             if wrap == GOOD { Ok(PAYLOAD.to_vec().into()) } else { Err(failure(Class::NotOpened)) }
         })
     }

@@ -409,7 +409,7 @@ pub const METRICS: &[Metric] = &[
         kind: Kind::Counter,
         in_seconds: false,
         labels: &["root_key"],
-        help: "Stored wraps that did not open less than a minute ago, and were not tried again",
+        help: "Stored wraps that did not open a moment ago, and were not tried again",
         source: Source::Provider(|provider| counted(provider, |counts| counts.negative_hits)),
     },
     Metric {

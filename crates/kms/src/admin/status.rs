@@ -238,7 +238,7 @@ pub struct Guard {
     pub retries: u64,
     /// Calls that failed without asking it, since the start: it is out, or asked for time.
     pub fast_failures: u64,
-    /// Stored wraps that did not open less than a minute ago and were not tried again, since the start.
+    /// Stored wraps that did not open a moment ago and were not tried again, since the start.
     pub negative_hits: u64,
     /// Stored wraps that were not tried because too many others did not open, since the start.
     pub limited: u64,
