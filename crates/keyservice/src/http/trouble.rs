@@ -12,11 +12,18 @@ pub(crate) enum Trouble {
     Protection(String),
     /// It sends more than anybody needs.
     TooLong,
-    /// The connection does not come about, or breaks.
+    /// The connection does not come about: nothing was sent.
+    Unconnected(String),
+    /// The connection breaks: whoever is there may have done what was asked.
     Unreachable(String),
 }
 
 impl Trouble {
+    /// Whether the server may have done what was asked. Not where either side does not accept the other.
+    pub(crate) fn may_be_done(&self) -> bool {
+        matches!(self, Self::TooLong | Self::Unreachable(_))
+    }
+
     /// Says what is wrong with certificate files too, where it may be the reason.
     pub(super) fn with(self, complaint: Option<String>) -> Self {
         match (self, complaint) {
@@ -32,12 +39,12 @@ impl From<reqwest::Error> for Trouble {
     fn from(error: reqwest::Error) -> Self {
         // The address is said by who calls; what else stands in a URL is nobody's business.
         let error = error.without_url();
-        let what = chain(&error);
-        match tls_error(&error) {
-            Some(tls) if is_protection(tls) => Self::Protection(format!("TLS: {tls}")),
-            Some(tls) => Self::Unreachable(format!("TLS: {tls}")),
-            None => Self::Unreachable(what),
-        }
+        let what = match tls_error(&error) {
+            Some(tls) if is_protection(tls) => return Self::Protection(format!("TLS: {tls}")),
+            Some(tls) => format!("TLS: {tls}"),
+            None => chain(&error),
+        };
+        if error.is_connect() { Self::Unconnected(what) } else { Self::Unreachable(what) }
     }
 }
 

@@ -155,7 +155,11 @@ impl Login<'_> {
         path.extend(mount.split('/'));
         path.push("login");
         let shown = answer::shown(self.namespace, &path);
-        let reply = self.post(&path, None, body).await?;
+        let reply = match self.auth {
+            // Its secret id may be good for one login.
+            Auth::AppRole { .. } => self.post_once(&path, None, body).await?,
+            _ => self.post(&path, None, body).await?,
+        };
         match reply.status {
             200 => granted(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no token")),
             status => {
@@ -282,7 +286,7 @@ impl Login<'_> {
             return Err(Failure::new(Class::Credential, what, remedy));
         }
         let path = ["v1", "sys", "wrapping", "unwrap"];
-        let reply = self.post(&path, Some(header(token)?), &serde_json::json!({})).await?;
+        let reply = self.post_once(&path, Some(header(token)?), &serde_json::json!({})).await?;
         if reply.status != 200 {
             return Err(used());
         }
@@ -299,9 +303,31 @@ impl Login<'_> {
         token: Option<HeaderValue>,
         body: &impl Serialize,
     ) -> Result<Reply, Failure> {
-        let body = Some(answer::json(body)?);
-        let request = Request { method: Method::POST, path, namespace: self.namespace, token, body };
-        let reply = self.service.ask(request).await?;
+        let request = self.request(path, token, answer::json(body)?);
+        self.expected(self.service.ask(request).await?, path)
+    }
+
+    /// What the service does once only.
+    async fn post_once(
+        &self,
+        path: &[&str],
+        token: Option<HeaderValue>,
+        body: &impl Serialize,
+    ) -> Result<Reply, Failure> {
+        let request = self.request(path, token, answer::json(body)?);
+        self.expected(self.service.ask_once(request).await?, path)
+    }
+
+    fn request<'a>(
+        &'a self,
+        path: &'a [&'a str],
+        token: Option<HeaderValue>,
+        body: Zeroizing<Vec<u8>>,
+    ) -> Request<'a> {
+        Request { method: Method::POST, path, namespace: self.namespace, token, body: Some(body) }
+    }
+
+    fn expected(&self, reply: Reply, path: &[&str]) -> Result<Reply, Failure> {
         answer::expect_service(&reply, &answer::shown(self.namespace, path))?;
         Ok(reply)
     }

@@ -62,6 +62,16 @@ impl Service {
     /// # Errors
     /// If none does, or what answers everywhere is not the service.
     pub(super) async fn ask(&self, request: Request<'_>) -> Result<Reply, Failure> {
+        self.in_turn(request, false).await
+    }
+
+    /// Like [`Self::ask`], for a call that the service answers once: no other address is asked where this one may
+    /// have done it already.
+    pub(super) async fn ask_once(&self, request: Request<'_>) -> Result<Reply, Failure> {
+        self.in_turn(request, true).await
+    }
+
+    async fn in_turn(&self, request: Request<'_>, once: bool) -> Result<Reply, Failure> {
         let call = Call {
             method: request.method,
             path: request.path,
@@ -72,16 +82,21 @@ impl Service {
         let first = self.preferred.load(Ordering::Relaxed) % count;
         let mut failures = Vec::new();
         for step in 0..count {
-            let limit = if step + 1 < count { ATTEMPT } else { LAST_ATTEMPT };
+            let limit = if once || step + 1 == count { LAST_ATTEMPT } else { ATTEMPT };
             match self.attempt((first + step) % count, &call, limit).await {
                 Ok(reply) => return Ok(reply),
-                Err(failure) => failures.push(failure),
+                Err(missed) => {
+                    failures.push(missed.failure);
+                    if once && missed.may_be_done {
+                        break;
+                    }
+                }
             }
         }
         Err(together(failures))
     }
 
-    async fn attempt(&self, index: usize, call: &Call<'_>, limit: Duration) -> Result<Reply, Failure> {
+    async fn attempt(&self, index: usize, call: &Call<'_>, limit: Duration) -> Result<Reply, Missed> {
         // If whoever called gives up meanwhile, the next call begins with the next address.
         let mut turn = Turn { service: self, index, served: false };
         let mut reply = self.send(index, call, limit).await?;
@@ -90,10 +105,10 @@ impl Service {
             reply = self.send(turn.index, call, limit).await?;
         }
         if !answer::is_served(reply.status) {
-            return Err(self.not_serving(turn.index, &reply).await);
+            return Err(self.not_serving(turn.index, &reply).await.into());
         }
         if matches!(reply.status, 301 | 302 | 307 | 308) {
-            return Err(self.failure(turn.index, "redirects in a circle"));
+            return Err(self.failure(turn.index, "redirects in a circle").into());
         }
         let asked = format!("{}/{}", self.http.addresses()[turn.index], call.path.join("/"));
         answer::expect_shape(&reply, &asked)?;
@@ -101,11 +116,12 @@ impl Service {
         Ok(reply)
     }
 
-    async fn send(&self, index: usize, call: &Call<'_>, limit: Duration) -> Result<Reply, Failure> {
+    async fn send(&self, index: usize, call: &Call<'_>, limit: Duration) -> Result<Reply, Missed> {
         self.http.send(index, call, limit).await.map_err(|trouble| {
             let address = &self.http.addresses()[index];
-            match trouble {
-                Trouble::Unreachable(what) => self.failure(index, &what),
+            let may_be_done = trouble.may_be_done();
+            let failure = match trouble {
+                Trouble::Unconnected(what) | Trouble::Unreachable(what) => self.failure(index, &what),
                 Trouble::Protection(what) => Failure::new(
                     Class::Credential,
                     format!("{address}: {what}"),
@@ -113,7 +129,8 @@ impl Service {
                      `serverName`, that no certificate has expired, and that this machine's clock is right",
                 ),
                 Trouble::TooLong => answer::corrupt(&address.to_string(), "more than 64 KiB"),
-            }
+            };
+            Missed { failure, may_be_done }
         })
     }
 
@@ -169,6 +186,20 @@ impl Service {
             what,
             "see that OpenBao or Vault runs there and that this host reaches it",
         )
+    }
+}
+
+/// An attempt that no answer came of.
+struct Missed {
+    failure: Failure,
+    /// Whether the service may have done what was asked all the same.
+    may_be_done: bool,
+}
+
+impl From<Failure> for Missed {
+    /// Of an answer: the call has arrived.
+    fn from(failure: Failure) -> Self {
+        Self { failure, may_be_done: true }
     }
 }
 

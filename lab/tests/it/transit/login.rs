@@ -4,7 +4,11 @@ use casemate_keyservice::{
     http::ClientCertificate,
     transit::{RoleId, Sessions},
 };
-use casemate_lab::{authority::Validity, openbao::AppRole};
+use casemate_lab::{
+    authority::Validity,
+    fault_proxy::{Canned, Mode, Times},
+    openbao::AppRole,
+};
 
 use super::*;
 
@@ -177,6 +181,73 @@ fn a_wrapped_secret_id_is_used_once_and_who_was_faster_is_noticed() {
         let base = TransitConfig { namespace: Some("team/inner".into()), ..config(&bao, auth) };
         write_secret(&lab.dir().join("secret-id"), &wrapped(&bao, &within(at)).await);
         works(&key(base)).await.unwrap();
+    });
+}
+
+#[test]
+fn what_works_once_is_asked_of_another_address_only_if_nothing_was_sent() {
+    let lab = lab("transit once");
+    let bao = prepared(&lab);
+    let (one, two) = (FaultProxy::http(&bao.address()).unwrap(), FaultProxy::http(&bao.address()).unwrap());
+    let (_, auth) = approle(&lab, &bao, json!({"token_ttl": "1h", "secret_id_num_uses": 1}));
+    let Auth::AppRole { mount, role_id, secret_id_file, .. } = auth else { unreachable!() };
+    let addresses = [&one, &two].map(|proxy| proxy.address().parse().unwrap()).to_vec();
+    let (login, unwrap) = ("/v1/auth/approle/login", "/v1/sys/wrapping/unwrap");
+    let at = "auth/approle/role/casemate/secret-id";
+    run(async {
+        for is_wrapped in [false, true] {
+            let new = || {
+                let (mount, role_id, secret_id_file) =
+                    (mount.clone(), role_id.clone(), secret_id_file.clone());
+                let auth = Auth::AppRole { mount, role_id, secret_id_file, wrapped: is_wrapped };
+                key(TransitConfig { addresses: addresses.clone(), ..config(&bao, auth) })
+            };
+            let deliver = || async {
+                let secret = if is_wrapped {
+                    wrapped(&bao, at).await
+                } else {
+                    let made = bao.write(at, &json!({})).unwrap();
+                    made["data"]["secret_id"].as_str().unwrap().to_owned()
+                };
+                write_secret(&secret_id_file, &secret);
+                one.forget_counts();
+                two.forget_counts();
+            };
+            let asked = |path| (one.requests_to(path), two.requests_to(path));
+
+            // Who knows what became of it.
+            let once = if is_wrapped { unwrap } else { login };
+            for status in [502, 404] {
+                deliver().await;
+                let page = Canned { status, headers: vec![], body: b"<html>no</html>".to_vec() };
+                one.answer(once, page, Times::Once);
+                let key = new();
+                let failure = key.observe().await.unwrap_err();
+                assert_eq!(failure.class, Class::Unreachable, "{failure}");
+                assert_eq!(asked(once), (1, 0), "{status}");
+                // It was not used, after all.
+                works(&key).await.unwrap();
+            }
+
+            // Slow everywhere: it is waited for.
+            deliver().await;
+            let slow = Mode::Delay { request: Duration::ZERO, answer: Duration::from_millis(1500) };
+            one.set_mode(slow).unwrap();
+            two.set_mode(slow).unwrap();
+            new().observe().await.unwrap();
+            for path in if is_wrapped { vec![unwrap, login] } else { vec![login] } {
+                let (first, second) = asked(path);
+                assert_eq!(first + second, 1, "{path}");
+            }
+            two.set_mode(Mode::Pass).unwrap();
+
+            // Nothing was sent.
+            deliver().await;
+            one.set_mode(Mode::Refuse).unwrap();
+            works(&new()).await.unwrap();
+            assert_eq!(asked(login), (0, 1));
+            one.set_mode(Mode::Pass).unwrap();
+        }
     });
 }
 
