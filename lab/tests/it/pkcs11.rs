@@ -469,6 +469,7 @@ async fn a_token_without_oaep_of_sha256_refuses() {
 }
 
 mod misbehaving;
+mod signed;
 
 fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
