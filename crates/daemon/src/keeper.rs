@@ -4,6 +4,9 @@
 //! there are; later it starts the first, the second, … of them and ends them, and nothing else that whoever breaks into
 //! the daemon may ask. A started program gets one socket, as its standard input; the daemon has the other end.
 //!
+//! Questions are numbered, and so are their answers: a keeper that was slow is not taken to answer a later question.
+//! It waits for no process that it ends: one that hangs in the kernel is gone only when that lets go of it.
+//!
 //! * [`Keeper`]: the daemon's side. [`keep`]: the keeper. [`take_over`]: what a started program begins with.
 
 use std::ffi::OsString;
@@ -16,7 +19,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,9 +62,17 @@ pub struct Keeper(Arc<Link>);
 #[derive(Debug)]
 struct Link {
     /// One question at a time.
-    control: Mutex<OwnedFd>,
+    control: Mutex<Control>,
     // Not waited for: it ends after its daemon.
     _process: Child,
+}
+
+/// Where the keeper is asked.
+#[derive(Debug)]
+struct Control {
+    socket: OwnedFd,
+    /// The number of the last question.
+    asked: u64,
 }
 
 /// A process that a keeper started.
@@ -79,12 +91,11 @@ impl Keeper {
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        for direction in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&ours, direction, Some(DEADLINE))?;
-        }
+        set_socket_timeout(&ours, Timeout::Send, Some(DEADLINE))?;
         command.env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let process = command.spawn()?;
-        Ok(Self(Arc::new(Link { control: Mutex::new(ours), _process: process })))
+        let control = Mutex::new(Control { socket: ours, asked: 0 });
+        Ok(Self(Arc::new(Link { control, _process: process })))
     }
 
     /// Starts the keeper's program number `index`: the process, and our end of its socket.
@@ -99,33 +110,78 @@ impl Keeper {
     }
 
     fn ask(&self, question: &str, passed: Option<BorrowedFd<'_>>) -> io::Result<String> {
-        let control = self.0.control.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.control.lock().unwrap_or_else(PoisonError::into_inner).ask(question, passed, DEADLINE)
+    }
+}
+
+impl Control {
+    fn ask(
+        &mut self,
+        question: &str,
+        passed: Option<BorrowedFd<'_>>,
+        within: Duration,
+    ) -> io::Result<String> {
+        let ends = Instant::now() + within;
+        self.asked += 1;
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let passed: Vec<BorrowedFd<'_>> = passed.into_iter().collect();
         if !passed.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&passed)) {
             return Err(io::Error::other("there is no room for a descriptor"));
         }
-        let gone = |errno: Errno| match errno {
-            Errno::PIPE | Errno::CONNRESET => io::Error::other("the keeper has ended; restart the daemon"),
-            errno => errno.into(),
-        };
+        let question = format!("{} {question}", self.asked);
         let bytes = [IoSlice::new(question.as_bytes())];
-        retry_on_intr(|| sendmsg(&*control, &bytes, &mut ancillary, SendFlags::NOSIGNAL)).map_err(gone)?;
-        let mut answer = [0; LONGEST];
-        let (read, _) =
-            retry_on_intr(|| recv(&*control, &mut answer[..], RecvFlags::empty())).map_err(gone)?;
-        let answer = String::from_utf8_lossy(&answer[..read]);
-        match answer.split_once(' ') {
-            Some(("ok", said)) => Ok(said.to_owned()),
-            Some(("no", why)) => Err(io::Error::other(why.to_owned())),
-            _ => Err(gone(Errno::PIPE)),
+        retry_on_intr(|| sendmsg(&self.socket, &bytes, &mut ancillary, SendFlags::NOSIGNAL)).map_err(gone)?;
+        loop {
+            let mut bytes = [0; LONGEST];
+            let answer = String::from_utf8_lossy(self.receive(&mut bytes, ends)?);
+            let (number, answer) = answer.split_once(' ').unwrap_or_default();
+            // One that nobody waits for any more. If it says that a process was started, that one's socket is closed
+            // on this side, so that it ends by itself.
+            if number != self.asked.to_string() {
+                continue;
+            }
+            return match answer.split_once(' ') {
+                Some(("ok", said)) => Ok(said.to_owned()),
+                Some(("no", why)) => Err(io::Error::other(why.to_owned())),
+                _ => Err(io::Error::other(format!("the keeper answers {answer:?}"))),
+            };
+        }
+    }
+
+    /// The next message.
+    fn receive<'a>(&self, bytes: &'a mut [u8], ends: Instant) -> io::Result<&'a [u8]> {
+        loop {
+            // Also if there is no time left: what has come is read.
+            let left = Timespec::try_from(ends.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], left.as_ref()) {
+                Ok(0) => return Err(gone(Errno::AGAIN)),
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            match recv(&self.socket, &mut *bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(gone(Errno::PIPE)),
+                Ok((read, _)) => return Ok(&bytes[..read]),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(gone(errno)),
+            }
         }
     }
 }
 
+fn gone(errno: Errno) -> io::Error {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => io::Error::other("the keeper has ended; restart the daemon"),
+        Errno::AGAIN => {
+            io::Error::new(io::ErrorKind::TimedOut, "the keeper of processes did not answer in time")
+        }
+        errno => errno.into(),
+    }
+}
+
 impl Started {
-    /// Ends the process, at once. Says how it had ended by itself, if it had.
+    /// Ends the process, as soon as the kernel does. Says how it had ended by itself, if it had.
     ///
     /// # Errors
     /// The keeper is gone, and so is the process.
@@ -166,8 +222,10 @@ pub fn keep(programs: &[Program], profile: &Profile) -> io::Result<()> {
         });
         let whole = !message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         let question = std::str::from_utf8(&bytes[..message.bytes]).ok().filter(|_| whole);
-        let done = kept.answer(question.unwrap_or_default(), passed.next());
-        let mut answer = done.map_or_else(|why| format!("no {why}"), |said| format!("ok {said}"));
+        let (number, question) = question.and_then(|question| question.split_once(' ')).unwrap_or_default();
+        let done = kept.answer(question, passed.next());
+        let mut answer =
+            done.map_or_else(|why| format!("{number} no {why}"), |said| format!("{number} ok {said}"));
         while answer.len() > LONGEST {
             answer.pop();
         }
@@ -214,6 +272,8 @@ struct Process {
     /// Readable when it has ended.
     ended: OwnedFd,
     status: Option<ExitStatus>,
+    /// It was told to end, and nobody will ask about it.
+    killed: bool,
 }
 
 impl Kept<'_> {
@@ -232,6 +292,7 @@ impl Kept<'_> {
                 let process = &mut self.processes[*place];
                 process.status = process.child.try_wait()?;
             }
+            self.processes.retain(|process| !process.killed || process.status.is_none());
             if ready[0] {
                 return Ok(());
             }
@@ -259,22 +320,23 @@ impl Kept<'_> {
             }
             Some(("end", wanted)) => {
                 let wanted: u64 = number(wanted)?;
-                let place = self.processes.iter().position(|process| process.number == wanted);
+                let place =
+                    self.processes.iter().position(|process| process.number == wanted && !process.killed);
                 let Some(place) = place else { return Ok(String::new()) };
-                let mut process = self.processes.swap_remove(place);
+                let process = &mut self.processes[place];
                 if process.status.is_none() {
                     // Its socket may be closed a little before it has ended.
                     let _ = poll(&mut [PollFd::new(&process.ended, PollFlags::IN)], Some(&LAST_BREATH));
                     process.status = process.child.try_wait().map_err(|error| error.to_string())?;
                 }
-                match process.status {
-                    Some(status) => Ok(Ended(status).to_string()),
-                    None => {
-                        process.child.kill().map_err(|error| error.to_string())?;
-                        process.child.wait().map_err(|error| error.to_string())?;
-                        Ok(String::new())
-                    }
+                if let Some(status) = process.status {
+                    self.processes.swap_remove(place);
+                    return Ok(Ended(status).to_string());
                 }
+                process.child.kill().map_err(|error| error.to_string())?;
+                // It may take the kernel as long as a device does not answer.
+                process.killed = true;
+                Ok(String::new())
             }
             _ => Err("that is no question".into()),
         }
@@ -294,8 +356,8 @@ impl Kept<'_> {
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         for process in &mut self.processes {
+            // Reaped by whoever inherits them: this process is about to end.
             let _ = process.child.kill();
-            let _ = process.child.wait();
         }
     }
 }
@@ -313,10 +375,14 @@ fn start(program: &Program, socket: OwnedFd, number: u64) -> io::Result<Process>
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let ended = pid.ok_or(Errno::SRCH).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
     match ended {
-        Ok(ended) => Ok(Process { number, child, ended, status: None }),
+        Ok(ended) => Ok(Process { number, child, ended, status: None, killed: false }),
         Err(errno) => {
             let _ = child.kill();
-            let _ = child.wait();
+            // It has hardly begun. One that is not gone by then stays a zombie, rather than be waited for.
+            let until = Instant::now() + Duration::from_millis(200);
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                thread::sleep(Duration::from_millis(5));
+            }
             Err(errno.into())
         }
     }
@@ -331,5 +397,61 @@ impl fmt::Display for Ended {
             (None, Some(code)) => write!(f, "it ended with code {code}"),
             (None, None) => write!(f, "{}", self.0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    fn say(socket: &OwnedFd, text: &str) {
+        send(socket, text.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_answers_no_other_question() {
+        let (ours, theirs) = pair();
+        let mut control = Control { socket: ours, asked: 0 };
+        let unanswered = control.ask("start 0", None, Duration::ZERO).unwrap_err();
+        assert_eq!(unanswered.kind(), io::ErrorKind::TimedOut);
+        // The answer to the one that gave up, and to the next, are there before it is asked.
+        say(&theirs, "1 ok 7");
+        say(&theirs, "2 ok 8");
+        assert_eq!(control.ask("start 1", None, LONG).unwrap(), "8");
+        say(&theirs, "3 no room");
+        assert_eq!(control.ask("start 2", None, LONG).unwrap_err().to_string(), "room");
+        // Late answers alone don't make it wait longer.
+        say(&theirs, "2 ok 8");
+        assert_eq!(control.ask("end 8", None, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(theirs);
+        assert!(control.ask("end 8", None, LONG).unwrap_err().to_string().contains("has ended"));
+    }
+
+    #[test]
+    fn what_is_ended_is_not_waited_for_and_reaped_later() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        let process = Process { number: 5, child, ended, status: None, killed: false };
+        let mut kept = Kept { programs: &[], processes: vec![process], next: 6 };
+        assert_eq!(kept.answer("end 5", None), Ok(String::new()));
+        // The kernel may not have let go of it yet, and a second time is no trouble.
+        assert!(kept.processes[0].killed && kept.processes[0].status.is_none());
+        assert_eq!(kept.answer("end 5", None), Ok(String::new()));
+        let within = Timespec::try_from(LONG).unwrap();
+        assert_eq!(poll(&mut [PollFd::new(&kept.processes[0].ended, PollFlags::IN)], Some(&within)), Ok(1));
+        let (control, other) = pair();
+        say(&other, "6 end 5");
+        kept.wait(&control).unwrap();
+        assert!(kept.processes.is_empty());
+        assert!(!std::path::Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
     }
 }
