@@ -217,6 +217,7 @@ async fn the_ledger_shows_its_last_ten() {
 #[tokio::test]
 async fn root_keys_that_only_read_are_watched_too() {
     let (write, read) = (double("w"), double("r"));
+    read.is_local();
     let mut settings = settings(&[&write]);
     settings.read_only_keys = vec![guarded(&read)];
     settings.key_names = vec!["main".into(), "old".into()];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, ReadRule, Root, gcm, payload};
 use casemate_keyservice::guarded::Guarded;
-use casemate_keyservice::{Answer, Class, Failure, RootKey};
+use casemate_keyservice::{Answer, Class, Failure, Pace, RootKey};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -33,6 +33,7 @@ struct Script {
     fails: Option<Class>,
     lie: Option<Lie>,
     born: u8,
+    pace: Pace,
 }
 
 /// How it is wrong without saying so.
@@ -63,7 +64,7 @@ pub(crate) struct Calls {
 impl RootKeyDouble {
     /// The double `name`, at version 1. The same name and version always wraps under the same secret.
     pub(crate) fn new(name: &str, algorithm: Algorithm) -> Self {
-        let script = Script { version: 1, delay: Duration::ZERO, fails: None, lie: None, born: 0 };
+        let script = Script { version: 1, delay: Duration::ZERO, fails: None, lie: None, born: 0, pace: Pace::Remote };
         Self {
             prefix: LineagePrefix::new("exec", [name]).unwrap(),
             name: name.to_owned(),
@@ -88,6 +89,11 @@ impl RootKeyDouble {
 
     pub(crate) fn lies(&self, lie: Option<Lie>) {
         self.script().lie = lie;
+    }
+
+    /// Nobody pays for its calls.
+    pub(crate) fn is_local(&self) {
+        self.script().pace = Pace::Local;
     }
 
     /// Somebody has made it again under its name (or has brought the first one back, 0): nothing tells them apart but what
@@ -180,6 +186,10 @@ impl Deref for Shared {
 impl RootKey for Shared {
     fn prefix(&self) -> &LineagePrefix {
         &self.prefix
+    }
+
+    fn pace(&self) -> Pace {
+        self.script().pace
     }
 
     fn observe(&self) -> Answer<'_, Root> {
