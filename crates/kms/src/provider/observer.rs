@@ -203,8 +203,9 @@ impl Observer {
     /// One that somebody pays for is not looked at more often than those that write are while all is well.
     pub async fn look_at_read_keys(&mut self) {
         let keys = &self.provider.settings.read_only_keys;
-        let every =
-            if keys.iter().any(|key| key.pace() == Pace::Remote) { PROBE_EVERY } else { Duration::ZERO };
+        // A look that comes a little early is one of those.
+        let remote = PROBE_EVERY.saturating_sub(OBSERVE_EVERY);
+        let every = if keys.iter().any(|key| key.pace() == Pace::Remote) { remote } else { Duration::ZERO };
         let is_due = self.read_keys_looked.is_none_or(|looked| looked.elapsed() >= every);
         if !keys.is_empty() && is_due {
             self.provider.versions_of(keys).await;

@@ -64,7 +64,8 @@ pub(crate) struct Calls {
 impl RootKeyDouble {
     /// The double `name`, at version 1. The same name and version always wraps under the same secret.
     pub(crate) fn new(name: &str, algorithm: Algorithm) -> Self {
-        let script = Script { version: 1, delay: Duration::ZERO, fails: None, lie: None, born: 0, pace: Pace::Remote };
+        let script =
+            Script { version: 1, delay: Duration::ZERO, fails: None, lie: None, born: 0, pace: Pace::Remote };
         Self {
             prefix: LineagePrefix::new("exec", [name]).unwrap(),
             name: name.to_owned(),

@@ -248,11 +248,8 @@ impl Observer {
     async fn note_activated(&mut self) {
         let store = self.provider.store.clone();
         // Without it a restart makes a new local KEK, and that is all.
-        match tokio::task::spawn_blocking(move || store.adopt()).await {
-            Ok(Err(problem)) => {
-                tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
-            }
-            Ok(Ok(())) | Err(_) => {}
+        if let Ok(Err(problem)) = tokio::task::spawn_blocking(move || store.adopt()).await {
+            tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
         }
         if let Some((key_id, before)) = self.activated.take() {
             self.note_activation(&key_id, before.as_ref()).await;
