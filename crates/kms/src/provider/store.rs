@@ -144,7 +144,8 @@ impl Store {
         Self { rehearses: Arc::new(AtomicBool::new(true)), ..self.clone() }
     }
 
-    /// What was rehearsed holds from now on.
+    /// What was rehearsed is the record from now on; the one before takes its place aside, until it is known that it stays
+    /// so.
     ///
     /// # Errors
     /// [`StoreError`]; then the old record is still there.
@@ -152,17 +153,34 @@ impl Store {
         if !self.rehearses.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        match read(&self.folder.join(REHEARSED), MAX_STORED_LEN as u64)? {
-            Some(record) => {
-                self.save_record(&record)?;
+        let rehearsed = read(&self.folder.join(REHEARSED), MAX_STORED_LEN as u64)?;
+        let before = read(&self.folder.join(RECORD), MAX_STORED_LEN as u64).ok().flatten();
+        let Some(rehearsed) = rehearsed else { return Ok(()) };
+        self.save_record(&rehearsed)?;
+        match before {
+            Some(before) => self.replace(REHEARSED, &before),
+            None => {
                 self.forget_rehearsed();
                 Ok(())
             }
-            None => Ok(()),
         }
     }
 
-    /// What was rehearsed is not to be. A file that stays says nothing to anybody.
+    /// What was rehearsed is not to be, adopted or not.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then a restart makes a new local KEK.
+    pub fn take_back(&self) -> Result<(), StoreError> {
+        if !self.rehearses.load(Ordering::Relaxed)
+            && let Some(before) = read(&self.folder.join(REHEARSED), MAX_STORED_LEN as u64)?
+        {
+            self.save_record(&before)?;
+        }
+        self.forget_rehearsed();
+        Ok(())
+    }
+
+    /// Nobody needs what stands aside. A file that stays says nothing to anybody.
     pub fn forget_rehearsed(&self) {
         let _ = fs::remove_file(self.folder.join(REHEARSED));
     }

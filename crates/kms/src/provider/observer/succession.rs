@@ -241,6 +241,7 @@ impl Observer {
         }
         self.note_activated().await;
         self.rehearsing = false;
+        self.provider.store.forget_rehearsed();
         self.publish();
         true
     }
@@ -261,7 +262,10 @@ impl Observer {
         if next.machine.ledger() != self.machine.ledger() {
             self.save_ledger().await;
         }
-        self.provider.store.forget_rehearsed();
+        let store = next.provider.store.clone();
+        if let Ok(Err(problem)) = tokio::task::spawn_blocking(move || store.take_back()).await {
+            tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
+        }
     }
 }
 
