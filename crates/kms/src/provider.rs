@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use casemate_keys::{
     CacheOf, ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Sealed, WritePolicy,
     Writer as Program,
@@ -95,8 +95,6 @@ pub struct Provider {
     watch: Arc<Watch>,
     opened: OpenedKeks,
     standing: ArcSwap<Standing>,
-    /// What wrote before: a connection may have been told of it a moment ago.
-    before: Arc<ArcSwapOption<WriteKek>>,
     snapshot: ArcSwap<Snapshot>,
     traffic: Arc<Traffic>,
     renewal: Arc<tokio::sync::Mutex<()>>,
@@ -142,9 +140,9 @@ pub struct Health {
     pub key_id: KeyId,
 }
 
-/// What one connection was told last. It keeps no local KEK: what is wiped is gone.
+/// What one connection was told last.
 #[derive(Default)]
-pub struct Told(std::sync::Mutex<Option<(Weak<WriteKek>, Instant)>>);
+pub struct Told(std::sync::Mutex<Option<(Arc<WriteKek>, Instant)>>);
 
 /// A sealed DEK source with what has to be stored beside it.
 #[derive(Clone, Debug)]
@@ -241,7 +239,6 @@ impl Provider {
             watch,
             opened: OpenedKeks::new(readers),
             standing: ArcSwap::from_pointee(starting),
-            before: Arc::default(),
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
             renewal: Arc::default(),
@@ -265,9 +262,7 @@ impl Provider {
             }
         }
         let watch = Arc::new(Watch::new(&settings).succeeding(&self.watch));
-        let before = self.standing.load().writes().cloned();
         Self {
-            before: Arc::new(ArcSwapOption::new(before)),
             opened: self.opened.clone(),
             traffic: self.traffic.clone(),
             renewal: self.renewal.clone(),
@@ -528,13 +523,13 @@ pub enum KekProblem {
 impl Told {
     fn remember(&self, kek: &Arc<WriteKek>) {
         if let Ok(mut told) = self.0.lock() {
-            *told = Some((Arc::downgrade(kek), Instant::now()));
+            *told = Some((kek.clone(), Instant::now()));
         }
     }
 
     fn recently(&self) -> Option<Arc<WriteKek>> {
         let told = self.0.lock().ok()?;
-        told.as_ref().filter(|(_, at)| at.elapsed() < STATUS_HOLDS).and_then(|(kek, _)| kek.upgrade())
+        told.as_ref().filter(|(_, at)| at.elapsed() < STATUS_HOLDS).map(|(kek, _)| kek.clone())
     }
 }
 

@@ -230,7 +230,6 @@ impl Observer {
                     Action::Activate(key_id) => self.activate(&key_id).await,
                     Action::WipeOpened => {
                         self.writing = None;
-                        self.provider.before.store(None);
                         // Nobody waits for a disk to be told so.
                         self.publish();
                         self.provider.opened.forget_all(&self.provider.store).await;
@@ -333,15 +332,10 @@ impl Observer {
         self.note_state();
         self.show();
         // A renewed local KEK of the same policy stays.
-        let before = self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
+        self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
             (Some(current), Some(new)) if current.key_id() == new.key_id() => standing.with(current.clone()),
             _ => standing.clone(),
         });
-        if let (Some(before), Some(new)) = (before.writes(), standing.writes())
-            && before.key_id() != new.key_id()
-        {
-            self.provider.before.store(Some(before.clone()));
-        }
     }
 
     /// For those who look from outside.

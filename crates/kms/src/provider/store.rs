@@ -175,6 +175,7 @@ impl Store {
             && let Some(before) = read(&self.folder.join(REHEARSED), MAX_STORED_LEN as u64)?
         {
             self.save_record(&before)?;
+            self.replace(RECORD_DIGEST, &digest_of(&before))?;
         }
         self.forget_rehearsed();
         Ok(())
