@@ -162,6 +162,8 @@ static word call(enum function which, const word *given) {
             rest(20);
     if (!strcmp(what, "slow"))
         rest(fault.argument);
+    if (!strcmp(what, "logout"))
+        real->functions[Logout](given[0], 0, 0, 0, 0, 0, 0, 0);
     if (!strcmp(what, "descriptor") && open("/dev/null", O_RDONLY | O_CLOEXEC) < 0)
         return GENERAL_ERROR;
     word done =

@@ -28,8 +28,9 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["up", options @ ..] => up(options),
         ["demo", options @ ..] => tell(options),
-        // For the lab itself: see `softhsm::Token::set_label`.
+        // For the lab itself: see `softhsm::Token::set_label` and `only_unwraps`.
         ["set-label", slot, id, label] => set_label(slot, id, label),
+        ["only-unwraps", slot, id] => only_unwraps(slot, id),
         ["tools"] => tools(&Tool::LAB),
         ["tools", "--bench"] => tools(&Tool::BENCH),
         ["bench", what, options @ ..] => measure(what, options),
@@ -83,6 +84,10 @@ fn tell(options: &[&str]) -> anyhow::Result<()> {
 /// The PIN comes on standard input.
 fn set_label(slot: &str, id: &str, label: &str) -> anyhow::Result<()> {
     softhsm::relabel(slot.parse()?, &io::read_to_string(io::stdin())?, id, label)
+}
+
+fn only_unwraps(slot: &str, id: &str) -> anyhow::Result<()> {
+    softhsm::restrict(slot.parse()?, &io::read_to_string(io::stdin())?, id)
 }
 
 fn tools(chosen: &[Tool]) -> anyhow::Result<()> {

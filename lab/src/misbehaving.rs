@@ -25,6 +25,8 @@ pub mod ckr {
     pub const GENERAL_ERROR: u64 = 0x05;
     /// CKR_FUNCTION_FAILED
     pub const FUNCTION_FAILED: u64 = 0x06;
+    /// CKR_ENCRYPTED_DATA_INVALID
+    pub const ENCRYPTED_DATA_INVALID: u64 = 0x40;
     /// CKR_DEVICE_ERROR
     pub const DEVICE_ERROR: u64 = 0x30;
     /// CKR_DEVICE_REMOVED
@@ -59,6 +61,9 @@ pub enum Misbehaviour {
     /// It is passed on, and each byte that it puts out is another one: of C_Encrypt, C_Decrypt, C_Sign,
     /// C_Digest, their updates and finals, C_WrapKey and C_GenerateRandom.
     WrongBytes,
+    /// It is passed on after the login of its session, and so of all, was dropped. Of functions whose first argument is
+    /// a session.
+    LogOut,
     /// It is passed on, and a descriptor stays open.
     LeakDescriptor,
 }
@@ -105,6 +110,7 @@ impl MisbehavingModule {
             Misbehaviour::Return(value) => ("return", value),
             Misbehaviour::Slow(rest) => ("slow", u64::try_from(rest.as_millis()).unwrap_or(u64::MAX)),
             Misbehaviour::WrongBytes => ("wrong", 0),
+            Misbehaviour::LogOut => ("logout", 0),
             Misbehaviour::LeakDescriptor => ("descriptor", 0),
         };
         let times = times.map_or(-1, i64::from);

@@ -180,7 +180,15 @@ impl Token {
 
     /// The same with this CKA_ID.
     pub fn new_aes_key_with_id(&self, pin: &str, label: &str, id: &[u8]) -> Result<()> {
-        let made = ["--keygen", "--key-type", "AES:32", "--sensitive", "--usage-decrypt", "--usage-wrap"];
+        let made = [
+            "--keygen",
+            "--key-type",
+            "AES:32",
+            "--sensitive",
+            "--private",
+            "--usage-decrypt",
+            "--usage-wrap",
+        ];
         self.logged_in(pin, &[&made[..], &["--label", label, "--id", &hex::encode(id)]].concat()).map(drop)
     }
 
@@ -189,6 +197,13 @@ impl Token {
         // pkcs11-tool can't. The module reads its environment, so it takes a process of its own.
         let mut command = Command::new(product("casemate-lab")?);
         command.args(["set-label", &self.slot().to_string(), id, label]).env(SoftHsm::CONF, self.conf());
+        process::run_checked(&command, pin.as_bytes()).map(drop)
+    }
+
+    /// Takes from the AES key with this CKA_ID, in hex, all but decrypting and unwrapping.
+    pub fn only_unwraps(&self, pin: &str, id: &str) -> Result<()> {
+        let mut command = Command::new(product("casemate-lab")?);
+        command.args(["only-unwraps", &self.slot().to_string(), id]).env(SoftHsm::CONF, self.conf());
         process::run_checked(&command, pin.as_bytes()).map(drop)
     }
 
@@ -276,6 +291,15 @@ impl Token {
 
 /// What [`Token::set_label`] starts: on the token in `slot`, of the configuration in the environment.
 pub fn relabel(slot: u32, pin: &str, id: &str, label: &str) -> anyhow::Result<()> {
+    change(slot, pin, id, &[Attribute::Label(label.into())])
+}
+
+/// What [`Token::only_unwraps`] starts, as [`relabel`].
+pub fn restrict(slot: u32, pin: &str, id: &str) -> anyhow::Result<()> {
+    change(slot, pin, id, &[Attribute::Encrypt(false), Attribute::Wrap(false)])
+}
+
+fn change(slot: u32, pin: &str, id: &str, attributes: &[Attribute]) -> anyhow::Result<()> {
     let module = Pkcs11::new(SoftHsm::MODULE)?;
     module.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK))?;
     let session = module.open_rw_session(Slot::try_from(u64::from(slot))?)?;
@@ -283,7 +307,7 @@ pub fn relabel(slot: u32, pin: &str, id: &str, label: &str) -> anyhow::Result<()
     let wanted = [Attribute::Class(ObjectClass::SECRET_KEY), Attribute::Id(hex::decode(id)?)];
     let found = session.find_objects(&wanted)?;
     anyhow::ensure!(found.len() == 1, "the token has {} keys with id {id}", found.len());
-    session.update_attributes(found[0], &[Attribute::Label(label.into())])?;
+    session.update_attributes(found[0], attributes)?;
     Ok(())
 }
 

@@ -123,6 +123,8 @@ pub enum Writes {
     Label(String),
     /// This one.
     Pinned(CkaId),
+    /// None: they only read. One that is there and unwraps is then what is observed.
+    Never,
 }
 
 /// What a key is known by in records: its CKA_ID of 16 to 64 random bytes; of an RSA key, the first 16 bytes of

@@ -13,9 +13,7 @@ use rustix::fs::{Access, access};
 use serde::Serialize;
 
 use crate::audit::key::CheckpointKey;
-use crate::config::{
-    AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, SignerConfig, VersionSelection,
-};
+use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, SignerConfig};
 use crate::key_services::{KeyServices, NotHere};
 use crate::provider::{Protection, Store, peek_sealed_cache};
 use crate::socket::TooFewDescriptors;
@@ -83,7 +81,7 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
                 add(&format!("rootKeys {}", key.name), Ok(NOT_ASKED.into()));
                 continue;
             }
-            let observed = ask(key.place().key(key.version.0, services, state)).await;
+            let observed = ask(key.place().key(Some(key.version.0), services, state)).await;
             add(
                 &format!("rootKeys {}", key.name),
                 observed.as_ref().map(|root| format!("writes as {}", root.lineage)).map_err(String::clone),
@@ -95,7 +93,7 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
                 add(&format!("readKeys {}", key.name), Ok(NOT_ASKED.into()));
                 continue;
             }
-            let observed = ask(key.place().key(VersionSelection::Latest, services, state)).await;
+            let observed = ask(key.place().key(None, services, state)).await;
             add(&format!("readKeys {}", key.name), observed.map(|_| "can be read".to_owned()));
         }
         if provider.signer.is_some() {

@@ -269,7 +269,7 @@ impl ProviderConfig {
     /// # Errors
     /// [`NotHere`], for the first that can't be asked from here.
     pub fn write_keys(&self, services: &KeyServices, state: &Path) -> Result<Vec<Box<dyn RootKey>>, NotHere> {
-        self.root_keys.iter().map(|key| key.place().key(key.version.0, services, state)).collect()
+        self.root_keys.iter().map(|key| key.place().key(Some(key.version.0), services, state)).collect()
     }
 
     /// The root keys that only read, in the file's order.
@@ -281,7 +281,7 @@ impl ProviderConfig {
         services: &KeyServices,
         state: &Path,
     ) -> Result<Vec<Box<dyn RootKey>>, NotHere> {
-        self.read_keys.iter().map(|key| key.place().key(VersionSelection::Latest, services, state)).collect()
+        self.read_keys.iter().map(|key| key.place().key(None, services, state)).collect()
     }
 
     /// Where its root keys are: those that write, then those that only read.

@@ -423,6 +423,26 @@ async fn the_key_with_the_write_label_writes_and_only_listed_keys_count() {
 }
 
 #[tokio::test]
+async fn a_key_that_only_unwraps_is_well_where_none_writes() {
+    for wrapping in [Wrapping::AesGcm, Wrapping::AesKwp] {
+        let site = Site::new();
+        let (one, gone) = (site.new_key("one"), "ff".repeat(16).parse().unwrap());
+        let writer = site.open(site.config(wrapping, &[&one], pinned(&one)));
+        let wrap = round_trip(&writer).await.unwrap();
+        site.token.only_unwraps(PIN, &one.to_string()).unwrap();
+        let reader = site.open(site.config(wrapping, &[&gone, &one], Writes::Never));
+        let observed = reader.observe().await.unwrap();
+        assert_eq!(observed, root(&one, wrapping.algorithm()));
+        assert_eq!(reader.unwrap(&observed, &CORE, &wrap).await.unwrap()[..], PAYLOAD);
+        assert_eq!(reader.wrap(&observed, &CORE, &PAYLOAD).await.unwrap_err().class, Class::Refused);
+
+        let reader = site.open(site.config(wrapping, &[&gone], Writes::Never));
+        let failure = reader.observe().await.unwrap_err();
+        assert_eq!((failure.class, failure.missing), (Class::Refused, Some(gone.lineage())));
+    }
+}
+
+#[tokio::test]
 async fn an_rsa_key_wraps_under_its_public_half_and_a_signer_signs() {
     let site = Site::new();
     let token = &site.token;

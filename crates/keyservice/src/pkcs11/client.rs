@@ -64,9 +64,12 @@ impl Host {
         if let Some(connection) = current.connection.clone() {
             match connection.health() {
                 Health::Sound => return Ok(connection),
-                Health::Spent => {
+                Health::Spent { was_well } => {
                     connection.emptied().await;
                     current.connection = None;
+                    if !was_well {
+                        current.died(connection.born);
+                    }
                 }
                 Health::Dead(why) => {
                     current.connection = None;
@@ -132,6 +135,8 @@ struct State {
     next: u64,
     pending: HashMap<u64, Pending>,
     answered: bool,
+    /// Whether an answer left it as good as it was.
+    well: bool,
     spent: bool,
     dead: Option<String>,
 }
@@ -145,7 +150,10 @@ struct Pending {
 
 enum Health {
     Sound,
-    Spent,
+    /// One that was well is old, or its device fell ill. One that never was is like a dead one.
+    Spent {
+        was_well: bool,
+    },
     Dead(String),
 }
 
@@ -166,7 +174,7 @@ impl Connection {
         let state = self.state();
         match &state.dead {
             Some(why) => Health::Dead(why.clone()),
-            None if state.spent => Health::Spent,
+            None if state.spent => Health::Spent { was_well: state.well },
             None => Health::Sound,
         }
     }
@@ -221,6 +229,7 @@ impl Connection {
         let pending = state.pending.remove(&answer.number);
         let pending = pending.ok_or_else(|| io::Error::other("it answers what was not asked"))?;
         state.answered = true;
+        state.well |= answer.spent.is_none();
         if let Some(why) = answer.spent.filter(|_| !state.spent) {
             tracing::warn!("the host of a PKCS#11 module is replaced: {why}");
             state.spent = true;

@@ -17,8 +17,8 @@ use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::sign::sign;
 use super::token::{Module, Trouble};
 use super::wraps::{Key, doubt, observe, versions};
-use super::{CkaId, HostConfig};
-use crate::Failure;
+use super::{CkaId, HostConfig, Wrapping, Writes};
+use crate::{Class, Failure};
 
 /// As many calls go at once, each in a session of its own.
 pub(super) const SESSIONS: usize = 4;
@@ -177,6 +177,27 @@ fn go(
         Some(session) => session,
         none => none.insert(module.session()?),
     };
+    let logins = module.logins();
+    let outcome = done(module, session, ask, bytes);
+    let rests_on_absence = match &outcome {
+        Ok((outcome, _)) => matches!(outcome, Outcome::Versions(_)),
+        Err(Trouble::Found(failure) | Trouble::Passing(failure, Cure::Host)) => {
+            failure.missing.is_some() || failure.class == Class::Undecided
+        }
+        Err(_) => false,
+    };
+    if rests_on_absence {
+        module.shows_all(session, logins)?;
+    }
+    outcome
+}
+
+fn done(
+    module: &Module,
+    session: &mut Session,
+    ask: &Ask,
+    bytes: &[u8],
+) -> Result<(Outcome, Zeroizing<Vec<u8>>), Trouble> {
     let done = |bytes| (Outcome::Done, bytes);
     Ok(match ask {
         Ask::Observe { wrapping, keys, writes } => {
@@ -192,29 +213,55 @@ fn go(
             done(Key::enabled(session, *wrapping, key)?.wrap(associated, bytes)?.into())
         }
         Ask::Unwrap { wrapping, key, associated } => {
-            let found = Key::present(session, *wrapping, key)?;
-            match found.unwrap(associated, bytes) {
-                Err(trouble) if trouble.code().is_some_and(may_blame_ciphertext) => {
-                    if found.is_well(associated) {
-                        return Err(found.not_opened(bytes));
-                    }
-                    // Once more where nothing was left behind. The old session is closed after: with the last, a login
-                    // ends.
-                    *session = module.session()?;
-                    let found = Key::present(session, *wrapping, key)?;
-                    let is_well = found.is_well(associated);
-                    return Err(if is_well { found.not_opened(bytes) } else { trouble });
-                }
-                unwrapped => done(unwrapped?),
-            }
+            done(unwrap(module, session, *wrapping, key, associated, bytes)?)
         }
     })
+}
+
+/// The payload of a wrap. A code that may blame wrap or token is the wrap's fault only if the key opens another one.
+fn unwrap(
+    module: &Module,
+    session: &mut Session,
+    wrapping: Wrapping,
+    key: &CkaId,
+    associated: &[u8],
+    wrap: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, Trouble> {
+    let is_unclear = |trouble: &Trouble| trouble.code().is_some_and(may_blame_ciphertext);
+    let mut fresh = false;
+    loop {
+        let found = Key::present(session, wrapping, key)?;
+        let trouble = match found.unwrap(associated, wrap) {
+            Err(trouble) if is_unclear(&trouble) => trouble,
+            settled => return settled,
+        };
+        match found.is_well(associated) {
+            // If that was a moment's weakness, it opens now.
+            Some(true) => {
+                return found
+                    .unwrap(associated, wrap)
+                    .map_err(|trouble| if is_unclear(&trouble) { found.not_opened(wrap) } else { trouble });
+            }
+            // Once more where nothing was left behind. The old session is closed after: with the last, a login ends.
+            _ if !fresh => *session = module.session()?,
+            Some(false) => return Err(trouble),
+            None => {
+                let mut failure = Failure { class: Class::Unreachable, ..trouble.failure() };
+                failure.what +=
+                    "; whether the wrap or the token is at fault can't be told, since the key only unwraps";
+                return Err(Trouble::Passing(failure, Cure::Host));
+            }
+        }
+        fresh = true;
+    }
 }
 
 impl Ask {
     fn key(&self) -> Option<&CkaId> {
         match self {
-            Self::Observe { writes: super::Writes::Pinned(key), .. } => Some(key),
+            Self::Observe { writes: Writes::Pinned(key), .. } => Some(key),
+            // None is there, then.
+            Self::Observe { writes: Writes::Never, keys, .. } => keys.first(),
             Self::Observe { .. } | Self::Versions { .. } => None,
             Self::Sign { key, .. } | Self::Wrap { key, .. } | Self::Unwrap { key, .. } => Some(key),
         }

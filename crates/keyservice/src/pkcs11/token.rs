@@ -22,6 +22,7 @@ pub(super) struct Module {
     /// One login at a time: what one learns spares the others a wrong PIN.
     login: Mutex<()>,
     opened: AtomicU64,
+    logins: AtomicU64,
     said: Mutex<Vec<String>>,
 }
 
@@ -32,8 +33,8 @@ pub(super) enum Trouble {
     Call { error: Error, doing: &'static str },
     /// We do.
     Found(Failure),
-    /// We do, and a new process may find otherwise.
-    Gone(Failure),
+    /// We do, and after this cure it may be otherwise.
+    Passing(Failure, Cure),
 }
 
 impl Module {
@@ -50,6 +51,7 @@ impl Module {
             config,
             login: Mutex::default(),
             opened: AtomicU64::new(0),
+            logins: AtomicU64::new(0),
             said: Mutex::default(),
         })
     }
@@ -61,6 +63,30 @@ impl Module {
         self.opened.fetch_add(1, Ordering::Relaxed);
         self.log_in(&session, slot, &token)?;
         Ok(session)
+    }
+
+    /// How many logins there were.
+    pub(super) fn logins(&self) -> u64 {
+        self.logins.load(Ordering::Acquire)
+    }
+
+    /// Whether what `session` does not show is not there, or only not shown: a session whose login is gone sees public
+    /// objects only, and no call of it fails. `logins` is how many there were before it looked.
+    pub(super) fn shows_all(&self, session: &Session, logins: u64) -> Result<(), Trouble> {
+        let state = self.state(session)?;
+        if logged_in(state) && self.logins() == logins {
+            return Ok(());
+        }
+        if !logged_in(state) && !self.token()?.1.login_required() {
+            return Ok(());
+        }
+        let what = "the token's module dropped the login, and shows no keys";
+        let remedy = "the program logs in again by itself; if that goes on, look at the module's own log";
+        Err(Trouble::Passing(Failure::new(Class::Unreachable, what, remedy), Cure::Session))
+    }
+
+    fn state(&self, session: &Session) -> Result<SessionState, Trouble> {
+        Ok(session.get_session_info().map_err(Trouble::call("looking at a session"))?.session_state())
     }
 
     /// How many sessions the token says that there are.
@@ -105,7 +131,7 @@ impl Module {
             (None, _) => {
                 let what = format!("no token with {wanted} is there; the module shows {listed}");
                 let remedy = "plug it in or start its service, or correct `token` in the configuration";
-                Err(Trouble::Gone(Failure::new(Class::Unreachable, what, remedy)))
+                Err(Trouble::Passing(Failure::new(Class::Unreachable, what, remedy), Cure::Host))
             }
             (Some(_), Some(_)) => {
                 let what = format!("several tokens have {wanted}; the module shows {listed}");
@@ -118,9 +144,7 @@ impl Module {
     /// A login counts for all sessions of the process.
     fn log_in(&self, session: &Session, slot: Slot, token: &TokenInfo) -> Result<(), Trouble> {
         let _turn = self.login.lock().unwrap_or_else(PoisonError::into_inner);
-        let state =
-            session.get_session_info().map_err(Trouble::call("looking at a session"))?.session_state();
-        if !token.login_required() || matches!(state, SessionState::RoUser | SessionState::RwUser) {
+        if !token.login_required() || logged_in(self.state(session)?) {
             return Ok(());
         }
         // Of now: another session may have tried.
@@ -138,6 +162,7 @@ impl Module {
         match session.login(UserType::User, Some(&AuthPin::from(pin.expose().to_owned()))) {
             Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {
                 attempt.accepted();
+                self.logins.fetch_add(1, Ordering::Release);
                 Ok(())
             }
             Err(error @ Error::Pkcs11(RvError::PinIncorrect, _)) => {
@@ -154,6 +179,10 @@ impl Module {
             }
         }
     }
+}
+
+fn logged_in(state: SessionState) -> bool {
+    matches!(state, SessionState::RoUser | SessionState::RwUser)
 }
 
 /// One more wrong PIN would lock the token, or has: that is for a person to do.
@@ -193,21 +222,21 @@ impl Trouble {
         match self {
             Self::Call { error, .. } => code::of(error).map_or(Cure::None, |code| code::meaning(code).1),
             Self::Found(_) => Cure::None,
-            Self::Gone(_) => Cure::Host,
+            Self::Passing(_, cure) => *cure,
         }
     }
 
     pub(super) fn code(&self) -> Option<RvError> {
         match self {
             Self::Call { error, .. } => code::of(error),
-            Self::Found(_) | Self::Gone(_) => None,
+            Self::Found(_) | Self::Passing(..) => None,
         }
     }
 
     pub(super) fn failure(self) -> Failure {
         match self {
             Self::Call { error, doing } => code::failure(&error, doing),
-            Self::Found(failure) | Self::Gone(failure) => failure,
+            Self::Found(failure) | Self::Passing(failure, _) => failure,
         }
     }
 }

@@ -16,12 +16,15 @@ use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHan
 use cryptoki::session::Session;
 use zeroize::Zeroizing;
 
-use super::code;
+use super::code::{self, Cure};
 use super::sign::rsa_public;
 use super::token::Trouble;
 use super::{CkaId, Wrapping, Writes};
 use crate::selection::{Candidate, Selection, choose};
 use crate::{Class, Failure};
+
+const RESTORE: &str =
+    "restore the key to this token, or correct the ids in the configuration; `pkcs11-tool -O` lists keys";
 
 const NONCE: usize = 12;
 const TAG: usize = 16;
@@ -36,9 +39,14 @@ pub(super) struct Key<'a> {
     id: CkaId,
     handle: ObjectHandle,
     label: Option<String>,
+    /// Why it can't wrap and unwrap.
     disabled: Option<String>,
+    /// Why it can't even unwrap.
+    unreadable: Option<String>,
     /// Whether it may be used by C_WrapKey and C_UnwrapKey.
     wraps_keys: bool,
+    /// Whether it is used by C_UnwrapKey.
+    unwraps_keys: bool,
     public: Option<PublicKeyComponents<Vec<u8>>>,
 }
 
@@ -52,6 +60,7 @@ pub(super) fn observe(
     let label = match writes {
         Writes::Pinned(id) => return Key::enabled(session, wrapping, id).map(|key| key.id),
         Writes::Label(label) => label,
+        Writes::Never => return readable(session, wrapping, keys),
     };
     let mut there = present(session, wrapping, keys)?;
     let candidates: Vec<Candidate> = there.iter().map(Key::candidate).collect();
@@ -60,6 +69,26 @@ pub(super) fn observe(
         Trouble::Found(Failure::new(Class::Undecided, undecided.to_string(), remedy))
     })?;
     Ok(there.swap_remove(place).id)
+}
+
+/// The first of `keys` that unwraps: enough to say that this root key can be read.
+fn readable(session: &Session, wrapping: Wrapping, keys: &BTreeSet<CkaId>) -> Result<CkaId, Trouble> {
+    let there = present(session, wrapping, keys)?;
+    if let Some(key) = there.iter().find(|key| key.unreadable.is_none()) {
+        return Ok(key.id.clone());
+    }
+    match there.into_iter().find_map(|key| Some((key.id, key.unreadable?))) {
+        Some((id, why)) => {
+            let what = format!("key {id} can't be used for {wrapping}: {why}");
+            Err(Trouble::Found(Failure::new(Class::Refused, what, "change the key's attributes")))
+        }
+        None => {
+            let missing = keys.first().map(CkaId::lineage);
+            let what =
+                format!("the token has none of the {} keys for {wrapping} that are configured", keys.len());
+            Err(Trouble::Found(Failure { missing, ..Failure::new(Class::Refused, what, RESTORE) }))
+        }
+    }
 }
 
 /// The keys that are there, of those that are configured.
@@ -90,7 +119,7 @@ pub(super) fn doubt(
 ) -> Trouble {
     match trouble {
         Trouble::Found(failure) if present(session, wrapping, keys).is_ok_and(|found| found.is_empty()) => {
-            Trouble::Gone(failure)
+            Trouble::Passing(failure, Cure::Host)
         }
         other => other,
     }
@@ -101,8 +130,10 @@ impl<'a> Key<'a> {
     pub(super) fn present(session: &'a Session, wrapping: Wrapping, id: &CkaId) -> Result<Self, Trouble> {
         Self::find(session, wrapping, id)?.ok_or_else(|| {
             let what = format!("the token has no key {id} for {wrapping}");
-            let remedy = "restore the key to this token, or correct the ids in the configuration; `pkcs11-tool -O` lists keys";
-            Trouble::Found(Failure { missing: Some(id.lineage()), ..Failure::new(Class::Refused, what, remedy) })
+            Trouble::Found(Failure {
+                missing: Some(id.lineage()),
+                ..Failure::new(Class::Refused, what, RESTORE)
+            })
         })
     }
 
@@ -160,7 +191,9 @@ impl<'a> Key<'a> {
                 handle,
                 label: None,
                 disabled: None,
+                unreadable: None,
                 wraps_keys: false,
+                unwraps_keys: false,
                 public: None,
             };
             let (mut ciphers, mut wraps, mut aes, mut bytes) = ([false; 2], [false; 2], false, None);
@@ -178,9 +211,16 @@ impl<'a> Key<'a> {
             }
             key.wraps_keys = wraps == [true; 2];
             let may_cipher = ciphers == [true; 2];
-            key.disabled = match wrapping {
+            key.unwraps_keys = key.wraps_keys || wraps[1] && !may_cipher;
+            key.unreadable = match wrapping {
                 _ if !aes => Some("it is no AES key".into()),
                 _ if bytes.is_some_and(|bytes| bytes != 32) => Some("it is no AES key of 256 bits".into()),
+                Wrapping::AesKwp if !wraps[1] && !ciphers[1] => Some("CKA_UNWRAP is false".into()),
+                Wrapping::AesGcm if !ciphers[1] => Some("CKA_DECRYPT is false".into()),
+                _ => None,
+            };
+            key.disabled = match wrapping {
+                _ if key.unreadable.is_some() => key.unreadable.clone(),
                 Wrapping::AesKwp if !key.wraps_keys && !may_cipher => {
                     Some("CKA_WRAP or CKA_UNWRAP is false".into())
                 }
@@ -222,7 +262,9 @@ impl<'a> Key<'a> {
                 handle,
                 label,
                 disabled: (!decrypts).then(|| "CKA_DECRYPT is false".into()),
+                unreadable: (!decrypts).then(|| "CKA_DECRYPT is false".into()),
                 wraps_keys: false,
+                unwraps_keys: false,
                 public: Some(public),
             });
         }
@@ -278,21 +320,21 @@ impl<'a> Key<'a> {
     }
 
     /// Whether this key opens what it wraps, now: an unwrapping that failed with a code that may mean anything is then the
-    /// wrap's fault. Bytes from etcd must not make a token look ill. A key that only unwraps can't be asked.
-    pub(super) fn is_well(&self, associated: &[u8]) -> bool {
+    /// wrap's fault. Bytes from etcd must not make a token look ill. `None`: a key that only unwraps can't be asked.
+    pub(super) fn is_well(&self, associated: &[u8]) -> Option<bool> {
         if self.disabled.is_some() {
-            return true;
+            return None;
         }
         let mut sample = Zeroizing::new([0; payload::LEN]);
         if rand::fill(&mut sample[..]).is_err() {
-            return false;
+            return None;
         }
         let opened = self.wrap(associated, &sample[..]).and_then(|wrap| match self.wrapping {
             Wrapping::AesGcm => self.open(associated, &wrap),
             Wrapping::AesKwp => self.unwrap_padded(&wrap),
             Wrapping::RsaOaep => self.decrypt_oaep(&wrap),
         });
-        opened.is_ok_and(|opened| opened[..] == sample[..])
+        Some(opened.is_ok_and(|opened| opened[..] == sample[..]))
     }
 
     /// With a nonce of ours, or, where the token wants to choose, its own.
@@ -362,7 +404,7 @@ impl<'a> Key<'a> {
         if wrap.len() != KWP {
             return Err(self.not_opened(wrap));
         }
-        if !self.wraps_keys {
+        if !self.unwraps_keys {
             let opened =
                 self.session.decrypt(&Mechanism::AesKeyWrapPad, self.handle, wrap).map_err(&doing)?;
             return Ok(Zeroizing::new(opened));

@@ -167,20 +167,24 @@ fn places<'a>(
 }
 
 impl<'a> Place<'a> {
-    /// The root key. Which `version` writes is of no interest for one that never does.
+    /// The root key, and which `version` of it writes; `None` for one that never does.
     ///
     /// # Errors
     /// [`NotHere`].
     pub(crate) fn key(
         self,
-        version: VersionSelection,
+        version: Option<VersionSelection>,
         services: &KeyServices,
         state_directory: &Path,
     ) -> Result<Box<dyn RootKey>, NotHere> {
         Ok(match self {
-            Self::File(file) => file.key(version),
-            Self::Transit(transit) => Box::new(services.transit(transit.config(version))?),
-            Self::Pkcs11(token) => Box::new(services.pkcs11(token.config(state_directory))?),
+            Self::File(file) => file.key(version.unwrap_or_default()),
+            Self::Transit(transit) => {
+                Box::new(services.transit(transit.config(version.unwrap_or_default()))?)
+            }
+            Self::Pkcs11(token) => {
+                Box::new(services.pkcs11(token.config(state_directory, version.is_some()))?)
+            }
         })
     }
 

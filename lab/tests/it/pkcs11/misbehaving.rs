@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use casemate_lab::MisbehavingModule;
-use casemate_lab::misbehaving::Misbehaviour::{Abort, Hang, LeakDescriptor, Return, Segfault, Slow};
+use casemate_lab::misbehaving::Misbehaviour::{Abort, Hang, LeakDescriptor, LogOut, Return, Segfault, Slow};
 use casemate_lab::misbehaving::ckr;
 
 use super::*;
 
 /// Long enough for a call on a busy machine, and short enough to wait for.
 const SHORT: Patience = Patience { call: Duration::from_secs(3), start: Duration::from_secs(20) };
+
+/// A code of some vendor's own.
+const VENDOR: u64 = 0x8000_0001;
 
 struct Bad {
     site: Site,
@@ -161,13 +164,80 @@ async fn a_code_that_may_mean_both_blames_the_token_only_if_its_own_wraps_do_not
     let opened = || bad.key.unwrap(&root, &CORE, &wrap);
     for code in [ckr::GENERAL_ERROR, ckr::FUNCTION_FAILED] {
         bad.module.misbehave("C_Decrypt", Return(code), Some(1)).unwrap();
-        assert_eq!(opened().await.unwrap_err().class, Class::NotOpened, "{code:#x}: the next one is well");
+        assert_eq!(opened().await.unwrap()[..], PAYLOAD, "{code:#x}: it was a moment's weakness");
         bad.module.behave().unwrap();
         bad.module.misbehave("C_Decrypt", Return(code), None).unwrap();
         assert_eq!(opened().await.unwrap_err().class, Class::Unreachable, "{code:#x}: all are ill");
         bad.module.behave().unwrap();
         until_success(async || opened().await).await;
     }
+}
+
+/// A key that only unwraps has no wrap of its own to try: nothing is concluded about the object.
+#[tokio::test]
+async fn a_code_that_may_mean_both_never_blames_an_object_whose_key_only_unwraps() {
+    let bad = Bad::new(SHORT);
+    let wrap = bad.wrap().await.unwrap();
+    bad.site.token.only_unwraps(PIN, &bad.one.to_string()).unwrap();
+    let root = bad.root();
+    let opened = || bad.key.unwrap(&root, &CORE, &wrap);
+    bad.site.hosts().into_iter().for_each(kill);
+    until_refused(&bad.key).await;
+    for code in [ckr::GENERAL_ERROR, ckr::FUNCTION_FAILED, VENDOR] {
+        bad.module.misbehave("C_Decrypt", Return(code), Some(1)).unwrap();
+        assert_eq!(opened().await.unwrap()[..], PAYLOAD, "{code:#x}: a new session is well");
+        bad.module.behave().unwrap();
+        let host = bad.site.hosts();
+        bad.module.misbehave("C_Decrypt", Return(code), None).unwrap();
+        let failure = opened().await.unwrap_err();
+        assert_eq!(failure.class, Class::Unreachable, "{code:#x}: {failure}");
+        bad.module.behave().unwrap();
+        until_success(async || opened().await).await;
+        assert_ne!(bad.site.hosts(), host, "another process was tried");
+    }
+    bad.module.misbehave("C_Decrypt", Return(ckr::ENCRYPTED_DATA_INVALID), None).unwrap();
+    assert_eq!(opened().await.unwrap_err().class, Class::NotOpened, "a code that means one thing only");
+}
+
+/// Without its login a session shows no keys, and no call of it fails.
+#[tokio::test]
+async fn keys_that_a_lost_login_hides_are_not_missing() {
+    let bad = Bad::new(SHORT);
+    let wrap = bad.wrap().await.unwrap();
+    let host = bad.site.hosts();
+    for _ in 0..3 {
+        bad.module.misbehave("C_FindObjectsInit", LogOut, Some(1)).unwrap();
+        bad.wrap().await.unwrap();
+        bad.module.misbehave("C_FindObjectsInit", LogOut, Some(1)).unwrap();
+        let opened = bad.key.unwrap(&bad.root(), &CORE, &wrap).await.unwrap();
+        assert_eq!(opened[..], PAYLOAD);
+        bad.module.misbehave("C_FindObjectsInit", LogOut, Some(1)).unwrap();
+        assert_eq!(bad.key.observe().await.unwrap(), bad.root());
+        bad.module.misbehave("C_FindObjectsInit", LogOut, Some(1)).unwrap();
+        assert_eq!(bad.key.versions().await.unwrap().len(), 1);
+    }
+    assert_eq!(bad.site.hosts(), host, "a login was enough");
+    bad.module.misbehave("C_FindObjectsInit", LogOut, None).unwrap();
+    let failure = bad.wrap().await.unwrap_err();
+    assert_eq!(failure.class, Class::Unreachable, "{failure}");
+    assert_eq!(failure.missing, None);
+    bad.module.behave().unwrap();
+    until_success(async || bad.wrap().await).await;
+}
+
+#[tokio::test]
+async fn a_module_that_never_gets_well_is_not_started_over_and_over() {
+    let bad = Bad::new(SHORT);
+    bad.module.misbehave("C_OpenSession", Return(ckr::GENERAL_ERROR), None).unwrap();
+    let mut paused = false;
+    for _ in 0..200 {
+        let failure = bad.wrap().await.unwrap_err();
+        assert_eq!(failure.class, Class::Unreachable);
+        paused |= failure.what.contains("it is started again in");
+    }
+    assert!(paused && bad.calls("C_Initialize") < 20, "{} starts for 200 calls", bad.calls("C_Initialize"));
+    bad.module.behave().unwrap();
+    until_success(async || bad.wrap().await).await;
 }
 
 #[tokio::test]

@@ -114,8 +114,9 @@ pub struct KeyId(pub CkaId);
 
 impl Pkcs11Config {
     /// What the keeper of its module is to be told, and the key behind it.
-    pub(super) fn config(&self, state_directory: &Path) -> pkcs11::Pkcs11Config {
+    pub(super) fn config(&self, state_directory: &Path, writes: bool) -> pkcs11::Pkcs11Config {
         let writes = match &self.writes {
+            _ if !writes => Writes::Never,
             Some(WritesConfig::Label(label)) => Writes::Label(label.clone()),
             Some(WritesConfig::Id(id)) => Writes::Pinned(id.0.0.clone()),
             // There is one: that several need `writes` is checked.
