@@ -89,7 +89,10 @@ async fn asked_to_end_under_load_it_finishes_what_is_in_flight() {
     }
     // Those who went on calling were told to go elsewhere, if anything.
     for status in load.end().await {
-        assert!(matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown), "{status:?}");
+        // The client has a code of its own for a call that it was making up when it was told so.
+        let told_so = format!("{status:?}").contains("GoAway(b\"\", NO_ERROR, Remote)");
+        let elsewhere = matches!(status.code(), Code::Unavailable | Code::Cancelled | Code::Unknown);
+        assert!(elsewhere || told_so, "{status:?}");
     }
     let (ended, log) = daemon.end();
     assert_eq!(ended.code(), Some(0), "{log}");
