@@ -9,37 +9,40 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use casemate_keys::{
-    CacheOf, ClusterId, Epoch, KekError, KeyId, LocalKek, ReadPolicy, Readable, Refusal, Sealed, WritePolicy,
-    Writer as Program,
+    CacheOf, ClusterId, Epoch, KeyId, LocalKek, ReadPolicy, Readable, Sealed, WritePolicy, Writer as Program,
 };
-use casemate_keyservice::Failure;
 use casemate_keyservice::guarded::Guarded;
 use casemate_kms_state::outage::Rules;
 use casemate_recipients::Recipient;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::traffic::Traffic;
 use opened::Readers;
 use watch::Watch;
 
+mod error;
 mod kek;
 mod observer;
 mod opened;
+mod renewal;
 mod sealed;
 mod signing;
 mod snapshot;
 mod store;
+mod told;
 mod watch;
 
+pub use error::Error;
 pub use kek::{Keyholder, WriteKek};
 pub use observer::{NotReady, OBSERVE_EVERY, Observer, PROBE_EVERY, Ready, Requests, Succession, succession};
 pub use opened::{OpenError, OpenedCounts, OpenedKeks};
+pub use renewal::KekProblem;
 pub use sealed::{Peeked, Protection, SealedCounts, SealedError, SecretError, SecretKind, peek_sealed_cache};
 pub use signing::Signing;
 pub use snapshot::{Snapshot, Wrong};
 pub use store::{Store, StoreError, StoredRecord};
+pub use told::Told;
 pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
 
 /// How long an Encrypt on the same connection keeps to the key id of a Status: kube-apiserver compares the
@@ -47,8 +50,6 @@ pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
 pub const STATUS_HOLDS: Duration = Duration::from_secs(10);
 /// A local KEK older than this is replaced at the next Encrypt: hygiene, no bound on exposure.
 pub const MAX_KEK_AGE: Duration = Duration::from_secs(90 * 24 * 3600);
-/// How long an Encrypt waits for a replacement before it goes on with the old local KEK.
-const RENEWAL_WAIT: Duration = Duration::from_secs(1);
 
 /// Seconds since 1970, from whatever clock the provider was given.
 pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -140,10 +141,6 @@ pub struct Health {
     pub key_id: KeyId,
 }
 
-/// What one connection was told last.
-#[derive(Default)]
-pub struct Told(std::sync::Mutex<Option<(Arc<WriteKek>, Instant)>>);
-
 /// A sealed DEK source with what has to be stored beside it.
 #[derive(Clone, Debug)]
 pub struct Encrypted {
@@ -169,47 +166,6 @@ pub struct Counts {
     pub decrypted: AtomicU64,
     /// Decrypts that were refused without asking a key service.
     pub refused: AtomicU64,
-}
-
-/// Why a call was not served. The text names the key, the cause and the remedy, never a secret.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// Nothing may be written now.
-    #[error("provider {provider} does not write now: {reason}")]
-    NotWriting {
-        /// Which provider.
-        provider: String,
-        /// Cause and remedy.
-        reason: String,
-    },
-    /// The request itself can't be served.
-    #[error("{0}")]
-    Invalid(#[from] KekError),
-    /// Refused before any key service or cache was asked.
-    #[error("key id {key_id:?}: {refusal}{}", remedy(refusal))]
-    Refused {
-        /// The key id of the request, shortened.
-        key_id: String,
-        /// Why.
-        refusal: Refusal,
-    },
-    /// No root key opened the record.
-    #[error("key id {key_id}: {source}")]
-    NotOpened {
-        /// The key id of the request.
-        key_id: KeyId,
-        /// Why, root by root where that is no secret.
-        source: OpenError,
-    },
-    /// The record opened, the ciphertext did not.
-    #[error("key id {key_id}: {source}; restore the object from a backup")]
-    Damaged {
-        /// The key id of the request.
-        key_id: KeyId,
-        /// What is known.
-        source: KekError,
-    },
 }
 
 impl Provider {
@@ -434,59 +390,6 @@ impl Provider {
         is_readable(policy, &self.settings.read_policy)
     }
 
-    /// The active local KEK, replaced if it is too old. While its root keys can't be asked, it serves on.
-    async fn fresh(self: &Arc<Self>, kek: Arc<WriteKek>) -> Arc<WriteKek> {
-        let age = (self.settings.clock)().saturating_sub(kek.record().core().created);
-        if age <= MAX_KEK_AGE.as_secs() {
-            return kek;
-        }
-        // One replaces it; whoever comes meanwhile goes on with the old one.
-        let Ok(turn) = self.renewal.clone().try_lock_owned() else { return kek };
-        let (provider, old) = (self.clone(), kek.clone());
-        // A task of its own, so that a slow key service gets to its end although nobody waits for it that long.
-        let renewal = tokio::spawn(async move {
-            let _turn = turn;
-            provider.renew(old).await
-        });
-        match tokio::time::timeout(RENEWAL_WAIT, renewal).await {
-            Ok(Ok(renewed)) => renewed,
-            _ => kek,
-        }
-    }
-
-    /// What writes instead of `kek`, if that is still what writes; else `kek` itself.
-    async fn renew(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
-        let begun = self.opened.wipes();
-        // A new record would hide it, and others could not read what is written with it.
-        if self.keyholder.is_another_keys(&kek).await {
-            self.refresh();
-            return kek;
-        }
-        let new = match self.new_kek(&kek.record().core().policy).await {
-            Ok(new) => new,
-            Err(problem) => {
-                tracing::warn!(provider = %self.name(), %problem, "the local KEK is due for replacement and serves on");
-                return kek;
-            }
-        };
-        self.opened.keep_begun(&new, begun);
-        let writes = |standing: &Standing| standing.writes().is_some_and(|now| Arc::ptr_eq(now, &kek));
-        let before = self.standing.rcu(|standing| {
-            if writes(standing) { Arc::new(standing.with(new.clone())) } else { standing.clone() }
-        });
-        if writes(&before) { new } else { kek }
-    }
-
-    /// Makes a local KEK under `policy` and keeps its record, so that a restart finds it.
-    async fn new_kek(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
-        let kek = Arc::new(self.keyholder.make(policy, &self.recipients).await?);
-        let (store, record) = (self.store.clone(), kek.stored());
-        tokio::task::spawn_blocking(move || store.save_record(&record))
-            .await
-            .map_err(|_| KekProblem::Stopped)??;
-        Ok(kek)
-    }
-
     /// Ends when a root key that was out has opened something that is stored.
     async fn answers_again(&self) {
         let mut wanted: Vec<_> = self.settings.root_keys().map(|key| Box::pin(key.wanted())).collect();
@@ -502,50 +405,9 @@ impl Provider {
     }
 }
 
-/// Why there is no local KEK to write with.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KekProblem {
-    /// A root key failed.
-    #[error(transparent)]
-    Root(#[from] Failure),
-    /// A root key is another one than the one that wrapped this node's record.
-    #[error("a root key does not open what it wrapped: it is another key of that name")]
-    OtherKey,
-    /// The record could not be kept.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The program is stopping.
-    #[error("the program is stopping")]
-    Stopped,
-}
-
-impl Told {
-    fn remember(&self, kek: &Arc<WriteKek>) {
-        if let Ok(mut told) = self.0.lock() {
-            *told = Some((kek.clone(), Instant::now()));
-        }
-    }
-
-    fn recently(&self) -> Option<Arc<WriteKek>> {
-        let told = self.0.lock().ok()?;
-        told.as_ref().filter(|(_, at)| at.elapsed() < STATUS_HOLDS).map(|(kek, _)| kek.clone())
-    }
-}
-
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Provider").field("name", &self.settings.name).finish_non_exhaustive()
-    }
-}
-
-/// For refusals whose text has none.
-fn remedy(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::Record(_) | Refusal::OtherKeyId { .. } | Refusal::Ciphertext(_) => {
-            "; what stands in etcd was changed: restore the object from a backup"
-        }
-        _ => "",
     }
 }
 

@@ -4,28 +4,29 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use casemate_keys::{Fingerprint, KeyId, Lineage, Root, Suite, WritePolicy};
-use casemate_keyservice::guarded::Guarded;
-use casemate_keyservice::{Class, Failure, Pace};
+use casemate_keys::{KeyId, WritePolicy};
+use casemate_keyservice::Pace;
 use casemate_kms_state::outage::{Level, Row, State};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
-use casemate_recipients::Recipient;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
+mod observation;
+mod preparation;
 mod rest;
 mod succession;
 
 pub use rest::{AT_MOST_EVERY, OBSERVE_EVERY, PROBE_EVERY};
 pub use succession::{NotReady, Ready, Requests, Succession, succession};
 
+use self::observation::{gravest, trouble};
+use self::preparation::KekOrigin;
 use self::rest::{Outcome, Rest, Turns, chance};
-use super::kek::{Opening, Probed, Reopened, record_of};
+use super::kek::{Opening, Probed, record_of};
 use super::snapshot::LEDGER_ENTRIES;
-use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong, root_key};
+use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong};
 
 /// The one task that changes what a provider writes under.
 #[derive(Debug)]
@@ -398,184 +399,6 @@ impl Observer {
     fn now(&self) -> Millis {
         Millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
-}
-
-impl Provider {
-    /// What should write now, by configuration and root keys. All must answer: a policy without one of them
-    /// is another policy.
-    async fn observe(&self) -> Result<WritePolicy, Vec<Failure>> {
-        let (mut roots, mut failures) = (Vec::new(), Vec::new());
-        for version in self.versions_of(&self.settings.write_keys).await {
-            match version {
-                Ok(root) => roots.push(root),
-                Err(failure) => failures.push(failure),
-            }
-        }
-        if !failures.is_empty() {
-            return Err(failures);
-        }
-        // What could not be read back must not be written.
-        for root in &roots {
-            self.settings.read_policy.may_ask(root).map_err(|reason| {
-                let what = format!("root key {} should write and {reason}", root.lineage);
-                vec![Failure::new(
-                    Class::Refused,
-                    what,
-                    "deliver the current key file, or correct minReadVersion",
-                )]
-            })?;
-        }
-        let (cluster, epoch, signer) =
-            (self.settings.cluster.clone(), self.settings.epoch, self.signer().cloned());
-        if let Some(root) = roots.iter().find(|root| signer.is_none() && root.algorithm.is_asymmetric()) {
-            let what = format!(
-                "root key {} should write, and a wrap under it does not prove who made it",
-                root.lineage
-            );
-            return Err(vec![Failure::new(Class::Refused, what, "add a `signer`, which signs records")]);
-        }
-        WritePolicy::new(Suite::One, cluster, epoch, roots, self.fingerprints(), signer).map_err(|error| {
-            vec![Failure::new(Class::Corrupt, error.to_string(), "correct rootKeys or recoveryRecipients")]
-        })
-    }
-
-    /// Which version of each writes. All are asked at once: a slow one costs the others nothing.
-    async fn versions_of(&self, keys: &[Arc<Guarded>]) -> Vec<Result<Root, Failure>> {
-        let version_of = |key: Arc<Guarded>| async move { key.observe().await };
-        let asked: Vec<_> =
-            keys.iter().map(|key| AbortOnDropHandle::new(tokio::spawn(version_of(key.clone())))).collect();
-        let mut versions = Vec::with_capacity(keys.len());
-        for (key, asked) in keys.iter().zip(asked) {
-            let version = asked.await.unwrap_or_else(|ended| match ended.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(Failure::new(Class::Unreachable, "the program is stopping", "start it again")),
-            });
-            self.watch.observed(key.prefix(), &version);
-            versions.push(version);
-        }
-        versions
-    }
-
-    /// Whether nobody pays for a look: all root keys that write are files.
-    fn is_local(&self) -> bool {
-        self.settings.write_keys.iter().all(|key| key.pace() == Pace::Local)
-    }
-
-    /// Somebody wants its root keys to be looked at now. However often that is, they are looked at every few seconds at
-    /// most.
-    async fn look_is_wanted(&self) {
-        tokio::select! {
-            () = self.refreshes.wanted.notified() => {}
-            () = self.answers_again() => {}
-        }
-        let looked = self.snapshot().looked.instant;
-        tokio::time::sleep_until(looked + AT_MOST_EVERY).await;
-    }
-
-    fn signer(&self) -> Option<&Lineage> {
-        self.settings.signing.as_ref().map(|signing| signing.lineage())
-    }
-
-    fn fingerprints(&self) -> Vec<Fingerprint> {
-        self.recipients.iter().map(Recipient::fingerprint).collect()
-    }
-
-    /// Whether this policy could be written by the present configuration, under whatever versions.
-    fn is_of_configuration(&self, policy: &WritePolicy) -> bool {
-        policy.suite() == Suite::One
-            && *policy.cluster() == self.settings.cluster
-            && policy.epoch() == self.settings.epoch
-            && same_set(policy.recipients(), self.fingerprints())
-            && policy.signer() == self.signer()
-            && policy.roots().len() == self.settings.write_keys.len()
-            && policy.roots().iter().all(|root| root_key(&self.settings.write_keys, root).is_some())
-    }
-
-    /// A local KEK to write with under `policy`: the one of the last run if it still fits, else a new one. While a root
-    /// key can't be asked, what is due for replacement serves on.
-    async fn kek_for(&self, policy: &WritePolicy) -> Result<(Arc<WriteKek>, KekOrigin), KekProblem> {
-        let store = self.store.clone();
-        let stored =
-            tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
-        let made = |kek| (kek, KekOrigin::Made);
-        let Some(stored) = stored else { return self.new_kek(policy).await.map(made) };
-        let reopened = match self.keyholder.reopen(policy, &stored.bytes).await {
-            Err(failure) if failure.class.could_not_be_asked() && !stored.is_disowned => {
-                let held = self
-                    .keyholder
-                    .reopen_held(policy, &stored.bytes, |annotation| self.opened.held(annotation));
-                let Some(kek) = held else { return Err(failure.into()) };
-                tracing::warn!(
-                    provider = %self.name(), %failure,
-                    "no root key could be asked for the local KEK that writes: it is what was opened before"
-                );
-                return Ok((Arc::new(kek), KekOrigin::OpenedBefore));
-            }
-            reopened => reopened?,
-        };
-        match reopened {
-            Reopened::Kek { kek, by_all, is_old } => {
-                let origin = if by_all { KekOrigin::Record } else { KekOrigin::RecordInPart };
-                if stored.is_disowned && !by_all {
-                    return Err(KekProblem::OtherKey);
-                }
-                if !is_old {
-                    return Ok((kek, origin));
-                }
-                match self.new_kek(policy).await {
-                    Err(KekProblem::Root(failure)) if failure.class.could_not_be_asked() => {
-                        tracing::warn!(provider = %self.name(), %failure, "the local KEK is due for replacement and serves on");
-                        Ok((kek, origin))
-                    }
-                    made_or_not => made_or_not.map(made),
-                }
-            }
-            // As it was written: it is not the record that is wrong. To make another one would hide that.
-            Reopened::NotOpened(root) if stored.is_whole => {
-                self.keyholder.prove(&root).await?;
-                Err(KekProblem::OtherKey)
-            }
-            Reopened::NotOpened(_) | Reopened::Unfit => self.new_kek(policy).await.map(made),
-        }
-    }
-}
-
-/// Where a local KEK to write with comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KekOrigin {
-    /// It is new.
-    Made,
-    /// Every root key has opened the record.
-    Record,
-    /// Some have; the others could not be asked.
-    RecordInPart,
-    /// None could be asked: it was opened before, maybe by a process before this one.
-    OpenedBefore,
-}
-
-/// `sorted` is.
-fn same_set(sorted: &[Fingerprint], mut other: Vec<Fingerprint>) -> bool {
-    other.sort();
-    other == sorted
-}
-
-/// Which of what several root keys have is told.
-fn gravest(failures: &[Failure]) -> Trouble {
-    Trouble::gravest(failures.iter().map(trouble)).expect("what failed has a failure")
-}
-
-fn trouble(failure: &Failure) -> Trouble {
-    let kind = match failure.class {
-        Class::Throttled => TroubleKind::Throttled,
-        Class::Credential => TroubleKind::Credential,
-        Class::Refused => TroubleKind::Refused,
-        Class::Undecided => TroubleKind::Undecided,
-        // Only wraps of our own come this way.
-        Class::Corrupt | Class::NotOpened => TroubleKind::Corrupt,
-        // Of a class that is younger than this table, nothing is known.
-        _ => TroubleKind::Unreachable,
-    };
-    Trouble { kind, message: failure.to_string() }
 }
 
 fn explain(why: &Refusing) -> String {

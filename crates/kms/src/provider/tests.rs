@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use casemate_keys::names::sha256;
 use casemate_keys::origin::OriginPolicy;
 use casemate_keys::{Algorithm, ReadRule, Record};
+use casemate_keyservice::Failure;
 use casemate_keyservice::file::{FileKey, FileKeyId, KeyFile, Keyring, Secret, Selection};
 use casemate_recipients::Identity;
 use jiff::Timestamp;
