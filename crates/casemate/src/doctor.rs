@@ -6,8 +6,11 @@ mod outage;
 
 use std::io::ErrorKind;
 
+use casemate_kms::admin::status::Document;
+use casemate_kms::config::Source;
 use serde::Serialize;
 
+use self::facts::Facts;
 use self::findings::{Finding, KINDS, Severity, findings};
 use crate::host::HostArgs;
 use crate::kms::socket::Socket;
@@ -18,15 +21,17 @@ Say what is wrong on a plugin host, why, and what to do.
 
 Looks at the configuration, at permissions in both directions, at clock, limits, socket, state directory, sealed cache and \
 recovery recipients, and asks the running plugin and each root key directly: which version writes, and whether what it wraps \
-opens again, under its own name only. Changes nothing; a root key wraps and opens a payload that is thrown away. Run it as \
-root, or as the user of the plugin. It says nothing if all is well.";
+opens again, under its own name only. Changes nothing; a root key wraps and opens a payload that is thrown away, and a signer \
+signs what is no record. A root key whose secret id opens once is left to the plugin. Run it as root, or as the user of the \
+plugin. It says nothing if all is well.";
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  all is well
   1  something was found
   2  the command line is wrong
-  3  can't tell: the configuration can't be read by this user";
+  3  can't tell: the configuration can't be read by this user
+  4  nothing was found, and not all could be looked at: `notes` says what";
 
 /// `casemate doctor`.
 #[derive(clap::Args)]
@@ -47,11 +52,22 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Report {
     findings: Vec<Finding>,
+    /// What was not looked at, and why.
+    notes: Vec<Note>,
     /// What an outage of the root keys would do now.
     outages: Vec<outage::Outage>,
+}
+
+/// What was not looked at.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Note {
+    provider: String,
+    text: String,
+    /// Whether the running plugin was asked instead.
+    told_by_plugin: bool,
 }
 
 /// Runs it.
@@ -65,12 +81,8 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
             &format_args!("{path}: {error}; run as root, or as the user of the plugin"),
         ));
     }
-    let report = match args.host.load() {
-        Err(why) => {
-            let remedy = "correct it as it says; `casemate-kms schema` prints what is accepted";
-            Report { findings: vec![Finding::new("configuration", why.text(), remedy)], outages: Vec::new() }
-        }
-        Ok(config) => {
+    let report = match (Source::read(&args.host.config), args.host.load()) {
+        (Ok(source), Ok(config)) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
             let runtime = runtime.map_err(|error| {
                 Failure::new(
@@ -80,18 +92,59 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
             })?;
             // From this thread, which lives as long as the process.
             let services = args.host.services(&config);
-            let facts = runtime.block_on(gather::facts(&args, &config, services));
-            Report {
-                findings: findings(&facts),
-                outages: facts.providers.iter().map(outage::Outage::of).collect(),
-            }
+            Report::of(&runtime.block_on(gather::facts(&args, &source, &config, services)))
         }
+        (_, Err(why)) => Report::unconfigured(why.text()),
+        (Err(why), _) => Report::unconfigured(&why.to_string()),
     };
     output.answer(&report, report.rows(args.verbose))?;
-    Ok(if report.findings.is_empty() { Exit::Yes } else { Exit::No })
+    Ok(report.exit())
+}
+
+/// Of each root key that was not asked.
+fn notes(facts: &Facts, document: Option<&Document>) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for provider in &facts.providers {
+        let status = document.and_then(|all| all.providers.iter().find(|one| one.name == provider.name));
+        for key in provider.keys.iter().filter(|key| key.observed.is_none()) {
+            let known = status.and_then(|status| status.root_keys.iter().find(|one| one.name == key.name));
+            let instead = match known {
+                Some(known) => format!("the running plugin says that it is {}", known.state),
+                None => "nothing is known of it, since the plugin has no admin socket that answers".into(),
+            };
+            notes.push(Note {
+                provider: provider.name.clone(),
+                text: format!(
+                    "root key {} was not asked: its wrapped secret id opens once, and the plugin needs it; {instead}",
+                    key.name
+                ),
+                told_by_plugin: known.is_some(),
+            });
+        }
+    }
+    notes
 }
 
 impl Report {
+    fn of(facts: &Facts) -> Self {
+        let document = facts.status.as_ref().and_then(|status| status.as_ref().ok());
+        let outages = facts.providers.iter().map(|provider| outage::Outage::of(provider, document));
+        Self { findings: findings(facts), notes: notes(facts, document), outages: outages.collect() }
+    }
+
+    fn unconfigured(why: &str) -> Self {
+        let remedy = "correct it as it says; `casemate-kms schema` prints what is accepted";
+        Self { findings: vec![Finding::new("configuration", why, remedy)], ..Self::default() }
+    }
+
+    fn exit(&self) -> Exit {
+        match () {
+            () if !self.findings.is_empty() => Exit::No,
+            () if self.notes.iter().any(|note| !note.told_by_plugin) => Exit::Partly,
+            () => Exit::Yes,
+        }
+    }
+
     fn rows(&self, verbose: bool) -> Vec<[String; 2]> {
         let mut rows = Vec::new();
         for finding in &self.findings {
@@ -105,15 +158,66 @@ impl Report {
             rows.push(["  do".into(), finding.remedy.clone()]);
             rows.push(["  see".into(), finding.docs.join(", ")]);
         }
+        let notes = self.notes.iter().map(|note| (&note.provider, &note.text));
+        rows.extend(notes.map(|(provider, text)| ["note".into(), format!("provider {provider}: {text}")]));
         if verbose {
             let well = KINDS.iter().filter(|kind| self.findings.iter().all(|finding| finding.id != kind.id));
             rows.extend(well.map(|kind| [format!("ok  {}", kind.id), "not found".into()]));
-            rows.extend(
-                self.outages.iter().map(|outage| {
-                    ["outage".into(), format!("provider {}: {}", outage.provider, outage.text())]
-                }),
-            );
         }
+        // Who is told of one wants to know how long there is.
+        let outages = self.outages.iter().filter(|outage| verbose || outage.has_begun);
+        rows.extend(
+            outages
+                .map(|outage| ["outage".into(), format!("provider {}: {}", outage.provider, outage.text())]),
+        );
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::findings::healthy;
+    use super::*;
+
+    /// Exit code, and what is printed for people.
+    fn told(facts: &Facts) -> (Exit, String) {
+        let report = Report::of(facts);
+        let rows: Vec<String> = report.rows(false).iter().map(|row| row.join(" ")).collect();
+        (report.exit(), rows.join("\n"))
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_a_note_and_unknown_only_if_the_plugin_is_silent_too() {
+        let mut facts = healthy();
+        assert_eq!(told(&facts), (Exit::Yes, String::new()));
+        facts.providers[0].keys[0].observed = None;
+        let (exit, text) = told(&facts);
+        assert_eq!(exit, Exit::Partly);
+        assert!(text.contains("root key main was not asked") && text.contains("no admin socket"), "{text}");
+
+        let mut document = serde_json::to_value(facts.status.unwrap().unwrap()).unwrap();
+        document["providers"][0]["root_keys"] = serde_json::json!([{
+            "name": "main", "use": "write", "prefix": "transit:a", "state": "ok", "version": null, "last_good": null,
+            "failing_since": null, "last_error": null,
+        }]);
+        facts.status = Some(Ok(serde_json::from_value(document).unwrap()));
+        let (exit, text) = told(&facts);
+        assert!(
+            exit == Exit::Yes && text.contains("the running plugin says that it is ok"),
+            "{exit:?}: {text}"
+        );
+        // Something that was found outweighs it.
+        facts.providers[0].recipients = 0;
+        assert_eq!(told(&facts).0, Exit::No);
+    }
+
+    #[test]
+    fn who_is_told_of_an_outage_is_told_what_it_does() {
+        let mut facts = healthy();
+        facts.providers[0].keys[0].running = Some(("unreachable".into(), "no answer".into()));
+        let (exit, text) = told(&facts);
+        assert!(exit == Exit::No && text.contains("an outage is under way: Status says ok"), "{text}");
     }
 }

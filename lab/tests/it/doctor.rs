@@ -15,11 +15,14 @@ fn lab(name: &str) -> Lab {
 
 /// A plugin that lacks nothing.
 fn start<'lab>(lab: &'lab Lab, service: KeyService<'_>) -> Plugin<'lab> {
-    let identity = lab.dir().join("identity").display().to_string();
-    let made = casemate_json(&["recovery", "new", "--out", &identity]).unwrap();
+    let recipients = ["safe", "bank"].map(|place| {
+        let identity = lab.dir().join(place).display().to_string();
+        let made = casemate_json(&["recovery", "new", "--out", &identity]).unwrap();
+        json!({"name": place, "age": made["recipient"]})
+    });
     Plugin::start_with(lab, "node", |folder, config| {
         config["providers"][0]["rootKeys"] = Value::from(vec![service.root_key("main", folder)?]);
-        config["providers"][0]["recoveryRecipients"] = json!([{"name": "safe", "age": made["recipient"]}]);
+        config["providers"][0]["recoveryRecipients"] = json!(recipients);
         Ok(())
     })
     .unwrap()

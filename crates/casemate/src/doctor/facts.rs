@@ -15,8 +15,14 @@ pub(super) struct Facts {
     /// Everything that it reads and writes.
     pub(super) files: Vec<FileFacts>,
     pub(super) limits: Option<Limits>,
+    /// What key services say that the time is.
+    pub(super) clocks: Vec<ClockFacts>,
+    /// What was written last in the state directory, and when, in seconds since 1970.
+    pub(super) newest: Option<(PathBuf, u64)>,
     /// What the running plugin says of itself; `None` if it has no admin socket.
     pub(super) status: Option<Result<Document, String>>,
+    /// SHA-256 of what the configuration is now, in hex, if the plugin says what it was when it read it.
+    pub(super) sha256: String,
     /// Why root keys in tokens can't be asked from here.
     pub(super) no_services: Option<String>,
     /// Notes of PINs that a token refused.
@@ -42,6 +48,12 @@ pub(super) enum Role {
     Secret,
     /// The plugin writes there.
     State,
+    /// The plugin has written it, in its state directory.
+    Kept,
+    /// A folder of sockets.
+    Sockets,
+    /// The folder of the audit log.
+    Log,
 }
 
 /// One file or folder.
@@ -49,6 +61,8 @@ pub(super) enum Role {
 pub(super) struct FileFacts {
     pub(super) path: PathBuf,
     pub(super) role: Role,
+    /// What the plugin must be let do: 4 read, 2 write, 1 enter.
+    pub(super) needs: u32,
     /// Why it can't be looked at, or what it is.
     pub(super) found: Result<Access, String>,
     /// The folders above it, the nearest first.
@@ -72,6 +86,17 @@ pub(super) struct Limits {
     pub(super) needed_files: u64,
     /// Bytes.
     pub(super) locked_memory: Option<u64>,
+    /// Bytes, by the tightest of its control groups.
+    pub(super) memory: Option<u64>,
+}
+
+/// What a key service says that the time is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClockFacts {
+    /// Its address.
+    pub(super) whose: String,
+    /// By how many seconds it is ahead of this host.
+    pub(super) ahead: i64,
 }
 
 /// One provider.
@@ -83,8 +108,16 @@ pub(super) struct ProviderFacts {
     pub(super) socket: Option<Result<Access, String>>,
     /// Mode that the configuration gives it.
     pub(super) socket_mode: u32,
+    /// Whom the configuration makes it for, beside root, and which folder above it does not let that one in.
+    pub(super) barred: Option<(User, PathBuf, Access)>,
     pub(super) answer: Result<Answer, String>,
     pub(super) keys: Vec<KeyFacts>,
+    /// `None`: nothing is signed.
+    pub(super) signer: Option<SignerFacts>,
+    /// Whether records that prove nothing of who made them are read.
+    pub(super) accepts_unproven: bool,
+    /// What is to write, by the configuration and by what the root keys show; `None` if it can't be told.
+    pub(super) foreseen: Option<Foreseen>,
     /// What the next look at the root keys would be refused for: class, message, remedy.
     pub(super) refused: Option<(String, String, String)>,
     pub(super) record: RecordFacts,
@@ -103,12 +136,31 @@ pub(super) struct Answer {
     pub(super) problems: Vec<String>,
 }
 
+/// The key id that is to write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Foreseen {
+    pub(super) key_id: String,
+    /// In what it differs from what wrote last; empty if it is that.
+    pub(super) because: Vec<String>,
+    /// By when it would write.
+    pub(super) when: Option<String>,
+}
+
+/// What signs records, asked directly.
+#[derive(Clone, Debug)]
+pub(super) struct SignerFacts {
+    pub(super) lineage: String,
+    pub(super) signs: Result<(), Failure>,
+}
+
 /// One root key, asked directly.
 #[derive(Clone, Debug)]
 pub(super) struct KeyFacts {
     pub(super) name: String,
-    /// The version that it shows.
-    pub(super) observed: Result<String, Failure>,
+    /// Whether new data is wrapped under it; else it only reads.
+    pub(super) writes: bool,
+    /// The version that it shows; `None` if it was not asked, since that would take its one login from the plugin.
+    pub(super) observed: Option<Result<String, Failure>>,
     /// A payload that was made for this: `None` if there was nothing to try it with.
     pub(super) wrapped: Option<Result<(), Failure>>,
     /// The same, opened again.
@@ -119,6 +171,8 @@ pub(super) struct KeyFacts {
     pub(super) opens_record: Option<Result<(), Failure>>,
     /// What the running plugin last met here, if it fails now: class and message.
     pub(super) running: Option<(String, String)>,
+    /// Since when, as it says.
+    pub(super) failing_since: Option<String>,
 }
 
 /// The record on disk.

@@ -1,27 +1,28 @@
 //! The shell of the doctor: looks, asks, and judges nothing.
-use std::collections::BTreeSet;
+mod clock;
+mod host;
+mod keys;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::rand;
-use casemate_keys::{CacheOf, Digest, Record, Root, payload};
-use casemate_keyservice::{Class, Failure, Pace, RootKey};
+use casemate_keys::names::sha256;
+use casemate_keys::{CacheOf, Record};
+use casemate_keyservice::Pace;
 use casemate_kms::admin::status::{Document, ProviderStatus};
-use casemate_kms::config::{Config, Place, ProviderConfig, ReadKeyConfig, SealedCacheConfig, WriteKeyConfig};
+use casemate_kms::config::{Config, ProviderConfig, SealedCacheConfig, Source};
 use casemate_kms::key_services::KeyServices;
 use casemate_kms::provider::{Protection, Store, StoredRecord, peek_sealed_cache};
 use casemate_wire::kms_v2::limits;
-use tokio::net::UnixStream;
-use zeroize::Zeroizing;
 
+use self::host::Process;
+use self::keys::{Known, of_key, of_signer};
 use super::Args;
 use super::facts::{
-    Access, Answer, Facts, FileFacts, KeyFacts, LedgerFacts, Limits, ProviderFacts, RecordFacts, Role,
-    SealedFacts, User,
+    Access, Answer, Facts, Foreseen, KeyFacts, LedgerFacts, ProviderFacts, RecordFacts, SealedFacts,
 };
-use crate::host::bounded;
 use crate::key::plan_rotation::{Seen, Would, foretell};
 use crate::kms::admin;
 use crate::kms::client::Plugin;
@@ -33,7 +34,12 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const OTHER_DESCRIPTORS: u64 = 96;
 
 /// All of it.
-pub(super) async fn facts(args: &Args, config: &Config, services: Result<KeyServices, String>) -> Facts {
+pub(super) async fn facts(
+    args: &Args,
+    source: &Source,
+    config: &Config,
+    services: Result<KeyServices, String>,
+) -> Facts {
     let (services, no_services) = match services {
         Ok(services) => (services, None),
         Err(why) => (KeyServices::default(), Some(why)),
@@ -45,9 +51,10 @@ pub(super) async fn facts(args: &Args, config: &Config, services: Result<KeyServ
             Some(admin::document(&socket, PATIENCE).await.map_err(|failure| failure.text().to_owned()))
         }
     };
+    let path = &*args.host.config;
     let mut sockets = config.providers.iter().map(|provider| endpoint(args, config, provider));
     let process = match sockets.next().flatten() {
-        Some(socket) => Process::behind(&socket).await,
+        Some(socket) => Process::find(&socket, path).await,
         None => None,
     };
     let state = &*config.state_directory;
@@ -66,9 +73,12 @@ pub(super) async fn facts(args: &Args, config: &Config, services: Result<KeyServ
     Facts {
         now,
         user: user.unwrap_or_default(),
-        files: files(args, config),
+        files: host::files(path, config, process.as_ref().is_some_and(|process| process.sockets_are_passed)),
         limits: process.and_then(|process| process.limits(connections + OTHER_DESCRIPTORS)),
+        clocks: clock::clocks(&source.fields()).await,
+        newest: host::newest(state),
         status,
+        sha256: hex::encode(sha256(source.text().as_bytes())),
         no_services,
         refused_pins: refused_pins(config),
         providers,
@@ -78,86 +88,6 @@ pub(super) async fn facts(args: &Args, config: &Config, services: Result<KeyServ
 fn endpoint(args: &Args, config: &Config, provider: &ProviderConfig) -> Option<Socket> {
     let named = args.socket.clone().filter(|_| config.providers.len() == 1);
     named.or_else(|| provider.endpoint.to_string().parse().ok())
-}
-
-fn files(args: &Args, config: &Config) -> Vec<FileFacts> {
-    let public: BTreeSet<PathBuf> = places(config).into_iter().flat_map(certificates).collect();
-    let named: BTreeSet<PathBuf> = config.files(&args.host.config).into_iter().collect();
-    let role = |path: &PathBuf| match () {
-        () if *path == args.host.config => Role::Configuration,
-        () if public.contains(path) => Role::Public,
-        () => Role::Secret,
-    };
-    let mut files: Vec<FileFacts> = named.iter().map(|path| FileFacts::of(path, role(path))).collect();
-    files.push(FileFacts::of(&config.state_directory, Role::State));
-    files
-}
-
-fn places(config: &Config) -> Vec<Place<'_>> {
-    let mut places = Vec::new();
-    for provider in &config.providers {
-        places.extend(provider.root_keys.iter().map(WriteKeyConfig::place));
-        places.extend(provider.read_keys.iter().map(ReadKeyConfig::place));
-    }
-    places
-}
-
-fn certificates(place: Place<'_>) -> Vec<PathBuf> {
-    let Place::Transit(transit) = place else { return Vec::new() };
-    let tls = &transit.tls;
-    [&tls.ca_file, &tls.client_certificate_file].into_iter().flatten().map(|path| path.0.clone()).collect()
-}
-
-impl FileFacts {
-    fn of(path: &Path, role: Role) -> Self {
-        let above = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let above = above
-            .ancestors()
-            .skip(1)
-            .filter_map(|folder| Some((folder.to_owned(), Access::of(folder).ok()?)));
-        Self { path: path.to_owned(), role, found: Access::of(path), folders: above.collect() }
-    }
-}
-
-impl Access {
-    fn of(path: &Path) -> Result<Self, String> {
-        let found = fs::metadata(path).map_err(|error| error.to_string())?;
-        Ok(Self { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o7777 })
-    }
-
-    fn owner(self) -> User {
-        User { uid: self.uid, gid: self.gid }
-    }
-}
-
-/// The process behind a socket.
-struct Process {
-    user: User,
-    pid: i32,
-}
-
-impl Process {
-    /// If it is a casemate-kms: of one that systemd has bound, the system names systemd.
-    async fn behind(socket: &Socket) -> Option<Self> {
-        let connected = tokio::time::timeout(PATIENCE, UnixStream::connect(socket.address())).await;
-        let peer = connected.ok()?.ok()?.peer_cred().ok()?;
-        let (user, pid) = (User { uid: peer.uid(), gid: peer.gid() }, peer.pid()?);
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        (name.trim_end() == "casemate-kms").then_some(Self { user, pid })
-    }
-
-    fn limits(&self, needed_files: u64) -> Option<Limits> {
-        let text = fs::read_to_string(format!("/proc/{}/limits", self.pid)).ok()?;
-        // Name, soft limit, hard limit: the plugin raises the first to the second.
-        let hard = |name: &str| -> Option<u64> {
-            text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().nth(1)?.parse().ok())
-        };
-        Some(Limits {
-            open_files: hard("Max open files"),
-            needed_files,
-            locked_memory: hard("Max locked memory"),
-        })
-    }
 }
 
 /// Notes beside which nothing else stands: the others belong to a login that is under way.
@@ -181,29 +111,18 @@ async fn of_provider(
     let status = document.and_then(|document| document.providers.iter().find(|one| one.name == name));
     let stored = Store::peek_record(state, name).ok().flatten();
     let record = stored.as_ref().and_then(StoredRecord::record);
-    let (mut keys, mut seen) = (Vec::new(), Vec::new());
-    let mut is_local = true;
-    // Those of tokens are missing if their module could not be started, which is told by itself.
-    for (key, of_config) in
-        provider.write_keys(services, state).unwrap_or_default().iter().zip(&provider.root_keys)
-    {
-        let (facts, root) = of_key(&**key, of_config.name.as_str(), true, record.as_ref(), status).await;
-        is_local &= key.pace() == Pace::Local;
-        seen.push(Seen { name: facts.name.clone(), prefix: key.prefix().clone(), shows: root });
-        keys.push(facts);
-    }
-    for (key, of_config) in
-        provider.read_only_keys(services, state).unwrap_or_default().iter().zip(&provider.read_keys)
-    {
-        keys.push(of_key(&**key, of_config.name.as_str(), false, record.as_ref(), status).await.0);
-    }
-    // What a root key says for itself is told there.
-    let all_seen = seen.len() == provider.root_keys.len() && seen.iter().all(|seen| seen.shows.is_ok());
-    let refused = match all_seen.then(|| foretell(config, provider, seen, is_local, status)) {
-        Some(Ok((Would::Refused { class, message, .. }, next))) => {
-            Some((class.to_owned(), message, next.join("; or ")))
+    let (keys, would) = of_keys(config, provider, services, record.as_ref(), status).await;
+    let (foreseen, refused) = match would {
+        Some((Would::NothingChanges { key_id }, _)) => {
+            (Some(Foreseen { key_id, ..Foreseen::default() }), None)
         }
-        _ => None,
+        Some((Would::Write { key_id, because, when }, _)) => {
+            (Some(Foreseen { key_id, because, when: Some(when) }), None)
+        }
+        Some((Would::Refused { class, message, .. }, next)) => {
+            (None, Some((class.to_owned(), message, next.join("; or "))))
+        }
+        _ => (None, None),
     };
     let socket = endpoint(args, config, provider);
     ProviderFacts {
@@ -211,11 +130,15 @@ async fn of_provider(
         endpoint: provider.endpoint.to_string(),
         socket: provider.endpoint.path().map(Access::of),
         socket_mode: provider.socket_mode.0.0,
+        barred: host::barred(provider),
         answer: match socket {
             Some(socket) => answer(socket).await,
             None => Err(format!("{} is no socket", provider.endpoint)),
         },
         keys,
+        signer: of_signer(provider, services, state).await,
+        accepts_unproven: provider.accept_unproven_origin,
+        foreseen,
         refused,
         record: RecordFacts {
             is_there: stored.is_some(),
@@ -231,6 +154,37 @@ async fn of_provider(
             .map(|protection| sealed(config, name, &protection)),
         rules: provider.outage(),
     }
+}
+
+/// Each root key, and what the next look at them would come to; `None` if one of those that write shows no version: what it
+/// says for itself is told there.
+async fn of_keys(
+    config: &Config,
+    provider: &ProviderConfig,
+    services: &KeyServices,
+    record: Option<&Record>,
+    status: Option<&ProviderStatus>,
+) -> (Vec<KeyFacts>, Option<(Would, Vec<String>)>) {
+    let state = &*config.state_directory;
+    let (mut keys, mut seen, mut is_local) = (Vec::new(), Vec::new(), true);
+    // Those of tokens are missing if their module could not be started, which is told by itself.
+    let write = provider.write_keys(services, state).unwrap_or_default();
+    for (key, of_config) in write.iter().zip(&provider.root_keys) {
+        let (name, place) = (of_config.name.as_str(), of_config.place());
+        let (facts, root) = of_key(&**key, &Known { name, place, writes: true, record, status }).await;
+        is_local &= key.pace() == Pace::Local;
+        if let Some(shows @ Ok(_)) = root {
+            seen.push(Seen { name: name.to_owned(), prefix: key.prefix().clone(), shows });
+        }
+        keys.push(facts);
+    }
+    let read = provider.read_only_keys(services, state).unwrap_or_default();
+    for (key, of_config) in read.iter().zip(&provider.read_keys) {
+        let (name, place) = (of_config.name.as_str(), of_config.place());
+        keys.push(of_key(&**key, &Known { name, place, writes: false, record, status }).await.0);
+    }
+    let all_seen = seen.len() == provider.root_keys.len();
+    (keys, all_seen.then(|| foretell(config, provider, seen, is_local, status).ok()).flatten())
 }
 
 async fn answer(socket: Socket) -> Result<Answer, String> {
@@ -268,69 +222,4 @@ fn sealed(config: &Config, name: &str, protection: &Protection) -> SealedFacts {
     let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
     let (secret, cache) = (device(protection.path()), device(&config.state_directory));
     SealedFacts { is_beside_its_secret: found.is_ok() && secret.is_some() && secret == cache, found }
-}
-
-/// Asks for the version that writes, wraps and opens a payload that nobody needs, and opens the record of this node.
-async fn of_key(
-    key: &dyn RootKey,
-    name: &str,
-    writes: bool,
-    record: Option<&Record>,
-    status: Option<&ProviderStatus>,
-) -> (KeyFacts, Result<Root, Failure>) {
-    let observed = bounded(key.observe()).await;
-    let running = status
-        .and_then(|status| status.root_keys.iter().find(|one| one.name == name && one.state == "failing"));
-    let running = running.and_then(|one| one.last_error.as_ref());
-    let mut facts = KeyFacts {
-        name: name.to_owned(),
-        observed: observed.as_ref().map(|root| root.lineage.to_string()).map_err(Failure::clone),
-        wrapped: None,
-        opened: None,
-        is_true: None,
-        opens_record: None,
-        running: running.map(|error| (error.class.clone(), error.message.clone())),
-    };
-    let Ok(root) = &observed else { return (facts, observed) };
-    if writes {
-        try_out(key, root, &mut facts).await;
-    }
-    let wrap = record.and_then(|record| {
-        let (root, wrap) = record.wraps().find(|(root, _)| key.prefix().rest(&root.lineage).is_some())?;
-        Some((root, record.core().digest(), wrap))
-    });
-    if let Some((root, core, wrap)) = wrap {
-        facts.opens_record = Some(bounded(key.unwrap(root, &core, wrap)).await.map(drop));
-    }
-    (facts, observed)
-}
-
-async fn try_out(key: &dyn RootKey, root: &Root, facts: &mut KeyFacts) {
-    let mut payload = Zeroizing::new([0; payload::LEN]);
-    let mut cores: [Digest; 2] = Default::default();
-    let filled =
-        rand::fill(&mut payload[..]).and_then(|()| cores.iter_mut().try_for_each(|core| rand::fill(core)));
-    if filled.is_err() {
-        let failure =
-            Failure::new(Class::Unreachable, "the system gives no random bytes", "restart the host");
-        facts.wrapped = Some(Err(failure));
-        return;
-    }
-    let wrap = match bounded(key.wrap(root, &cores[0], &payload)).await {
-        Ok(wrap) => wrap,
-        Err(failure) => {
-            facts.wrapped = Some(Err(failure));
-            return;
-        }
-    };
-    facts.wrapped = Some(Ok(()));
-    match bounded(key.unwrap(root, &cores[0], &wrap)).await {
-        Ok(opened) => {
-            facts.opened = Some(Ok(()));
-            let opens_otherwise =
-                key.binds_associated_data(root) && bounded(key.unwrap(root, &cores[1], &wrap)).await.is_ok();
-            facts.is_true = Some(opened[..] == payload[..] && !opens_otherwise);
-        }
-        Err(failure) => facts.opened = Some(Err(failure)),
-    }
 }

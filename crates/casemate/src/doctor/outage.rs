@@ -1,13 +1,22 @@
-//! What an outage of the root keys would do now, by the configured rules and by what is on disk.
+//! What an outage of the root keys would do now, or does: by the configured rules, by what is on disk, and by what the
+//! running plugin holds.
+use std::time::Duration;
+
+use casemate_kms::admin::status::{Document, ProviderStatus};
 use casemate_kms_state::outage::{OnRefused, Policy, Reply, Rules, State, row};
+use jiff::Timestamp;
 use serde::Serialize;
 
-use super::facts::ProviderFacts;
+use super::facts::{KeyFacts, ProviderFacts};
 
 /// Of one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Outage {
     pub(super) provider: String,
+    /// Whether it is out already: the plugin is not answered by a root key that writes.
+    pub(super) has_begun: bool,
+    /// Each root key whose outage it would be.
+    root_keys: Vec<String>,
     status: &'static str,
     writes: String,
     reads: String,
@@ -15,23 +24,34 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    pub(super) fn of(facts: &ProviderFacts) -> Self {
-        let (status, writes) = match (row(State::Outage, &facts.rules).status, facts.rules.policy) {
-            (Reply::Ok, Policy::Coast { until: Some(until) }) => {
-                ("ok", format!("go on for {} s, then Status fails and they are refused", until.as_secs()))
+    pub(super) fn of(facts: &ProviderFacts, document: Option<&Document>) -> Self {
+        let status =
+            document.and_then(|document| document.providers.iter().find(|one| one.name == facts.name));
+        let mut writing = facts.keys.iter().filter(|key| key.writes);
+        let out = status.and_then(|_| writing.find(|key| is_out(key)));
+        let since = out.and_then(|key| key.failing_since.as_ref()?.parse::<Timestamp>().ok());
+        let ends = |within: Duration| match since {
+            Some(since) => {
+                let end = since.checked_add(within).unwrap_or(Timestamp::MAX);
+                format!("go on until {end}, then Status fails and they are refused")
             }
+            None => format!("go on for {} s, then Status fails and they are refused", within.as_secs()),
+        };
+        let (status_says, writes) = match (row(State::Outage, &facts.rules).status, facts.rules.policy) {
+            (Reply::Ok, Policy::Coast { until: Some(until) }) => ("ok", ends(until)),
             (Reply::Ok, _) => ("ok", "go on for as long as it lasts".into()),
-            (Reply::NotOk, Policy::FailAfter(until)) => {
-                ("not ok", format!("go on for {} s, then Status fails and they are refused", until.as_secs()))
-            }
+            (Reply::NotOk, Policy::FailAfter(until)) => ("not ok", ends(until)),
             (Reply::NotOk, _) => ("not ok", "go on".into()),
             (Reply::Error, _) => ("an error", "are refused at once".into()),
         };
+        let names = |writes| facts.keys.iter().filter(move |key| key.writes == writes);
         Self {
             provider: facts.name.clone(),
-            status,
+            has_begun: out.is_some(),
+            root_keys: names(true).map(|key| key.name.clone()).collect(),
+            status: status_says,
             writes,
-            reads: reads(&facts.rules),
+            reads: reads(&facts.rules, names(true).count(), status),
             restart: match facts.sealed.as_ref().map(|sealed| &sealed.found) {
                 None => "would not come up before it ends: there is no sealed cache".into(),
                 Some(Ok(Some((entries @ 1.., _)))) => {
@@ -44,28 +64,55 @@ impl Outage {
     }
 
     pub(super) fn text(&self) -> String {
-        let Self { provider: _, status, writes, reads, restart } = self;
+        let Self { status, writes, reads, restart, .. } = self;
+        let whose = match &self.root_keys[..] {
+            [] => "its root key".into(),
+            [one] => format!("root key {one}"),
+            [all @ .., last] => format!("root key {} or {last}", all.join(", ")),
+        };
+        let now = if self.has_begun { "an outage is under way" } else { "were it out now" };
         format!(
-            "Status says {status}; writes {writes}; reads {reads}; a restart {restart} (docs/reference/outages.md#states)"
+            "{whose}, {now}: Status says {status}; writes {writes}; reads {reads}; a restart {restart} \
+             (docs/reference/outages.md#states)"
         )
     }
 }
 
-fn reads(rules: &Rules) -> String {
+/// Whether the plugin is not answered, so that its policy's time runs: a lost credential coasts under all of them.
+fn is_out(key: &KeyFacts) -> bool {
+    key.running.as_ref().is_some_and(|(class, _)| matches!(&**class, "unreachable" | "throttled" | "corrupt"))
+}
+
+fn reads(rules: &Rules, roots: usize, status: Option<&ProviderStatus>) -> String {
+    let opened = match status.map(|status| status.opened_keks.held) {
+        Some(1) => "the one local KEK that is opened".into(),
+        Some(held) => format!("the {held} local KEKs that are opened"),
+        None => "opened local KEKs".into(),
+    };
     let wiped = match rules.on_refused {
         OnRefused::KeepReads => "",
         OnRefused::Wipe => ", until the root key says no, which wipes them",
     };
-    format!("go on from opened local KEKs{wiped}")
+    let rest = if roots > 1 {
+        "; what else is read, another root key opens"
+    } else {
+        "; what else is read has to wait"
+    };
+    format!("go on from {opened}{wiped}{rest}")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::doctor::facts::SealedFacts;
     use crate::doctor::findings::healthy;
+
+    fn told(change: impl FnOnce(&mut ProviderFacts)) -> String {
+        let facts = healthy();
+        let mut provider = facts.providers[0].clone();
+        change(&mut provider);
+        Outage::of(&provider, facts.status.as_ref().and_then(|status| status.as_ref().ok())).text()
+    }
 
     #[test]
     fn each_policy_and_each_sealed_cache_is_told() {
@@ -77,7 +124,8 @@ mod tests {
                 Policy::default(),
                 wipe,
                 None,
-                "Status says ok; writes go on for as long as it lasts; reads go on from opened local KEKs, until the root key says no",
+                "root key main, were it out now: Status says ok; writes go on for as long as it lasts; reads go on from the one \
+                 local KEK that is opened, until the root key says no, which wipes them; what else is read has to wait",
             ),
             (Policy::Coast { until: Some(minute) }, wipe, None, "writes go on for 60 s, then Status fails"),
             (Policy::FailAfter(minute), wipe, None, "Status says not ok; writes go on for 60 s"),
@@ -86,16 +134,37 @@ mod tests {
                 Policy::default(),
                 OnRefused::KeepReads,
                 sealed(Ok(Some((3, 0)))),
-                "KEKs; a restart would come up: the sealed cache has 3",
+                "has to wait; a restart would come up: the sealed cache has 3",
             ),
             (Policy::default(), wipe, sealed(Ok(None)), "the sealed cache is empty"),
             (Policy::default(), wipe, sealed(Err("no".into())), "does not open"),
             (Policy::default(), wipe, None, "there is no sealed cache"),
         ] {
-            let mut facts = healthy().providers.remove(0);
-            (facts.rules, facts.sealed) = (Rules { policy, on_refused }, sealed);
-            let text = Outage::of(&facts).text();
+            let text = told(|facts| (facts.rules, facts.sealed) = (Rules { policy, on_refused }, sealed));
             assert!(text.contains(says), "{says}: {text}");
         }
+    }
+
+    #[test]
+    fn one_that_is_under_way_has_an_end_and_a_second_root_key_reads() {
+        let rules = Rules {
+            policy: Policy::Coast { until: Some(Duration::from_secs(600)) },
+            on_refused: OnRefused::KeepReads,
+        };
+        let out = |facts: &mut ProviderFacts, class: &str| {
+            facts.rules = rules;
+            facts.keys[0].running = Some((class.into(), "no".into()));
+            facts.keys[0].failing_since = Some("2027-01-15T08:00:00Z".into());
+        };
+        let text = told(|facts| out(facts, "throttled"));
+        assert!(text.contains("under way") && text.contains("go on until 2027-01-15T08:10:00Z,"), "{text}");
+        // A lost credential is no outage.
+        let text = told(|facts| out(facts, "credential"));
+        assert!(text.contains("were it out now") && text.contains("go on for 600 s"), "{text}");
+        let text = told(|facts| {
+            let hsm = KeyFacts { name: "hsm".into(), ..facts.keys[0].clone() };
+            facts.keys.push(hsm);
+        });
+        assert!(text.contains("root key main or hsm") && text.contains("another root key opens"), "{text}");
     }
 }

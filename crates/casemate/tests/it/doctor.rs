@@ -12,7 +12,11 @@ use crate::program::casemate;
 
 /// Exit code, and what was found: id, evidence, remedy.
 fn examined(host: &Host) -> (i32, Vec<(String, String, String)>) {
-    let done = casemate("doctor --output json --config").arg(host.config()).output().unwrap();
+    examined_by(&host.config())
+}
+
+fn examined_by(config: &Path) -> (i32, Vec<(String, String, String)>) {
+    let done = casemate("doctor --output json --config").arg(config).output().unwrap();
     let told = String::from_utf8(done.stderr).unwrap();
     let report: Value =
         serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {told}"));
@@ -23,7 +27,10 @@ fn examined(host: &Host) -> (i32, Vec<(String, String, String)>) {
 }
 
 fn finds(host: &Host, id: &str, remedy: &str) {
-    let (code, found) = examined(host);
+    found_in(examined(host), id, remedy);
+}
+
+fn found_in((code, found): (i32, Vec<(String, String, String)>), id: &str, remedy: &str) {
     let of_id = found.iter().find(|(found, ..)| found == id);
     let (_, evidence, does) = of_id.unwrap_or_else(|| panic!("no {id} in {found:#?}"));
     assert!(code == 1 && !evidence.is_empty() && does.contains(remedy), "{id}: {found:#?}");
@@ -33,16 +40,22 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A host that lacks nothing.
-fn sound() -> Host {
-    let host = Host::new();
+/// A new recovery recipient.
+fn recipient(host: &Host) -> String {
     let identity = host.file("identity.txt");
     let made = casemate("recovery new --output json --out").arg(&identity).output().unwrap();
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
-    let recipient = made["recipient"].as_str().unwrap();
     fs::remove_file(identity).unwrap();
-    let more =
-        format!("    recoveryRecipients:\n      - name: safe\n        age: {recipient}\n    rootKeys:");
+    made["recipient"].as_str().unwrap().to_owned()
+}
+
+/// A host that lacks nothing.
+fn sound() -> Host {
+    let host = Host::new();
+    let (one, two) = (recipient(&host), recipient(&host));
+    let more = format!(
+        "    recoveryRecipients:\n      - name: safe\n        age: {one}\n      - name: bank\n        age: {two}\n    rootKeys:"
+    );
     host.change("    rootKeys:", &more);
     host
 }
@@ -74,6 +87,18 @@ fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
     mode(&host.file("kms.sock"), 0o660);
     finds(&host, "socket-mode", "restart the plugin");
     mode(&host.file("kms.sock"), 0o600);
+    mode(&host.file("state/casemate/ledger"), 0o666);
+    finds(&host, "state-open", "state/casemate/ledger");
+    mode(&host.file("state/casemate/ledger"), 0o600);
+    // Whoever can put another socket there gets what is to be encrypted.
+    mode(&host.file(""), 0o777);
+    finds(&host, "folder-open", "chmod go-w");
+    mode(&host.file(""), 0o755);
+
+    let other = host.file("other.yaml");
+    fs::write(&other, fs::read_to_string(host.config()).unwrap() + "# another text\n").unwrap();
+    found_in(examined_by(&other), "configuration-differs", "--config names the file");
+    fs::remove_file(other).unwrap();
 
     let ledger = host.file("state/casemate/ledger");
     let text = fs::read_to_string(&ledger).unwrap();
@@ -100,7 +125,11 @@ fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
 
     // The old file is put back after a rotation.
     let first = fs::read(&key).unwrap();
-    host.rotate();
+    // Until it is switched, which may be quicker than this looks.
+    host.until("a rotation is seen that is under way", || {
+        host.rotate();
+        examined(&host).1.iter().any(|(id, ..)| id == "rotation-pending")
+    });
     let second = fs::read(&key).unwrap();
     casemate("kms refresh --wait --admin").arg(host.admin()).assert().code(0);
     let (code, found) = examined(&host);
@@ -121,6 +150,17 @@ fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
 fn a_configuration_that_is_none_is_a_finding() {
     let host = Host::new();
     finds(&host, "no-recovery", "casemate recovery new");
+    let right = fs::read_to_string(host.config()).unwrap();
+    let recipient = recipient(&host);
+    let one = |name: &str| format!("      - {{name: {name}, age: {recipient}}}\n");
+    host.configure(&format!("{right}    recoveryRecipients:\n{}", one("safe")));
+    finds(&host, "one-recovery", "another place");
+    // The same twice is none more.
+    host.configure(&format!("{right}    recoveryRecipients:\n{}{}", one("safe"), one("bank")));
+    finds(&host, "configuration", "casemate-kms schema");
+    host.configure(&format!("{right}    acceptUnprovenOrigin: true\n"));
+    finds(&host, "unproven-origin", "migrate storage");
+    host.configure(&right);
     host.change("clusterId: prod", "clusterID: prod");
     finds(&host, "configuration", "casemate-kms schema");
     let done = casemate("doctor --config /nowhere/config.yaml").assert().code(1);

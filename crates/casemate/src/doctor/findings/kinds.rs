@@ -48,6 +48,11 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
         "The running plugin does not take over what the file says now; a restart would.",
         "../how-to/change-the-configuration.md#what-is-not-taken-over",
     ),
+    warning(
+        "configuration-differs",
+        "The running plugin does not do what the file says.",
+        "../how-to/change-the-configuration.md#what-changes-when",
+    ),
     error("provider-not-started", "One provider of the configuration is not served.", START),
     error("file-missing", "A file that the configuration names is not there.", START),
     error("file-unreadable", "The user of the plugin can't read a file that it needs.", START),
@@ -74,6 +79,11 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
     ),
     warning("socket-mode", "kube-apiserver may not be let in.", "../how-to/troubleshoot.md#kube-apiserver"),
     error(
+        "socket-folder",
+        "The plugin can't make its socket, or kube-apiserver can't reach it.",
+        "../how-to/troubleshoot.md#kube-apiserver",
+    ),
+    error(
         "admin-silent",
         "The admin socket does not answer: probes and metrics fail, and less can be told here.",
         "admin.md",
@@ -85,6 +95,7 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
         START,
     ),
     warning("limit-memory", "Local KEKs may be swapped to disk.", "../explanation/secret-memory.md"),
+    warning("limit-cgroup", "The plugin may be killed when much is asked of it.", "benchmarks.md"),
     error("clock", "Certificates, tokens and ages are judged by a wrong clock.", STATUS),
     error(
         "key-unreachable",
@@ -120,6 +131,21 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
         "A wrong PIN is not tried again, because a few lock the token.",
         "../how-to/hsm.md#when-it-does-not-answer",
     ),
+    error(
+        "signer",
+        "No new local KEK can be signed: the next rotation, or the next replacement by age, does not happen.",
+        "../how-to/hsm.md#rsa-keys",
+    ),
+    warning(
+        "unproven-origin",
+        "Who writes etcd can plant data that is read under RSA keys.",
+        "../how-to/hsm.md#rsa-keys",
+    ),
+    warning(
+        "rotation-pending",
+        "Another key id than the one in Status is about to write.",
+        "../explanation/switching.md#proposed-confirmed-active",
+    ),
     error("reused", "A key id that was active before another one does not come back by itself.", LEDGER),
     error(
         "selection",
@@ -135,6 +161,11 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
     error("ledger-unsaved", "A restart would forget which key id was active last.", LEDGER),
     error("other-cluster", "Data of this node's own past is refused.", STATUS),
     warning("no-recovery", "Whoever loses the root keys loses the cluster.", "../how-to/recovery.md"),
+    warning(
+        "one-recovery",
+        "Whoever loses the root keys and one identity loses the cluster.",
+        "../how-to/recovery.md#make-an-identity",
+    ),
     error(
         "sealed-cache",
         "A restart while the root keys are out would not come up, or not read everything.",

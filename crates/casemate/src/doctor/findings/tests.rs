@@ -5,12 +5,16 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use casemate_keyservice::{Class, Failure};
 use casemate_kms::admin::status::Document;
 use casemate_kms_state::outage::Rules;
 use serde_json::json;
 
 use super::*;
-use crate::doctor::facts::{Answer, LedgerFacts, Limits, RecordFacts, SealedFacts};
+use crate::doctor::facts::{
+    Access, Answer, ClockFacts, FileFacts, Foreseen, KeyFacts, LedgerFacts, Limits, ProviderFacts,
+    RecordFacts, Role, SealedFacts, SignerFacts, User,
+};
 
 const NOW: u64 = 1_800_000_000;
 const REGENERATE: &str = "CASEMATE_REGENERATE=1 cargo test -p casemate doctor";
@@ -21,6 +25,7 @@ pub(in crate::doctor) fn healthy() -> Facts {
     let file = |path: &str, role, mode| FileFacts {
         path: path.into(),
         role,
+        needs: if mode & 0o100 != 0 { 7 } else { 4 },
         found: Ok(access(mode)),
         folders: vec![("/etc/casemate-kms".into(), access(0o755)), ("/".into(), access(0o755))],
     };
@@ -32,8 +37,19 @@ pub(in crate::doctor) fn healthy() -> Facts {
             file("/etc/casemate-kms/ca.pem", Role::Public, 0o644),
             file("/etc/casemate-kms/root.key", Role::Secret, 0o600),
             file("/var/lib/casemate-kms", Role::State, 0o700),
+            file("/var/lib/casemate-kms/casemate/ledger", Role::Kept, 0o600),
+            file("/run/casemate-kms", Role::Sockets, 0o755),
+            file("/var/log/casemate-kms", Role::Log, 0o750),
         ],
-        limits: Some(Limits { open_files: Some(1024), needed_files: 224, locked_memory: Some(8 << 20) }),
+        limits: Some(Limits {
+            open_files: Some(1024),
+            needed_files: 224,
+            locked_memory: Some(8 << 20),
+            memory: Some(512 << 20),
+        }),
+        clocks: vec![ClockFacts { whose: "https://bao:8200".into(), ahead: -60 }],
+        newest: Some(("/var/lib/casemate-kms/casemate/ledger".into(), NOW)),
+        sha256: "00".into(),
         status: Some(Ok(serde_json::from_value(document()).unwrap())),
         no_services: None,
         refused_pins: Vec::new(),
@@ -42,20 +58,26 @@ pub(in crate::doctor) fn healthy() -> Facts {
             endpoint: "unix:///run/kms.sock".into(),
             socket: Some(Ok(access(0o600))),
             socket_mode: 0o600,
+            barred: None,
             answer: Ok(Answer { key_id: "prod:22".into(), problems: Vec::new() }),
             keys: vec![KeyFacts {
                 name: "main".into(),
-                observed: Ok("file:aa/2/00".into()),
+                writes: true,
+                observed: Some(Ok("file:aa/2/00".into())),
                 wrapped: Some(Ok(())),
                 opened: Some(Ok(())),
                 is_true: Some(true),
                 opens_record: Some(Ok(())),
                 running: None,
+                failing_since: None,
             }],
+            signer: Some(SignerFacts { lineage: "pkcs11:0a".into(), signs: Ok(()) }),
+            accepts_unproven: false,
+            foreseen: Some(Foreseen { key_id: "prod:22".into(), ..Foreseen::default() }),
             refused: None,
             record: RecordFacts { is_there: true, is_whole: true, created: Some(NOW - 7) },
             ledger: LedgerFacts { last: Some(NOW - 7), ..LedgerFacts::default() },
-            recipients: 1,
+            recipients: 2,
             sealed: Some(SealedFacts { found: Ok(Some((3, 0))), is_beside_its_secret: false }),
             rules: Rules::default(),
         }],
@@ -95,7 +117,7 @@ fn a_healthy_host_is_no_reason_to_speak() {
     assert_eq!(findings(&healthy()), []);
     // Nor is one without an admin socket, sealed cache or record, or whose limits can't be seen.
     let mut facts = healthy();
-    (facts.status, facts.limits) = (None, None);
+    (facts.status, facts.limits, facts.newest) = (None, None, None);
     (facts.providers[0].sealed, facts.providers[0].record) = (None, RecordFacts::default());
     facts.providers[0].keys[0].opens_record = None;
     facts.files[3].found = Err("no such folder: it is made at the first start".into());
@@ -113,28 +135,36 @@ const PLANTED: &[Plant] = &[
     ("state-open", "chmod go-w /var/lib/casemate-kms", |facts| mode(facts, 3, 0o770)),
     ("file-owner", "chown root", |facts| facts.files[0].found = Ok(Access { uid: 7, gid: 7, mode: 0o644 })),
     ("folder-open", "chmod go-w /etc/casemate-kms", |facts| facts.files[0].folders[0].1.mode = 0o777),
-    ("file-unreadable", "chown 990 /etc/casemate-kms/root.key", |facts| {
-        let own = Access { uid: 990, gid: 990, mode: 0o700 };
-        (facts.user, facts.files[3].found) = (User { uid: 990, gid: 990 }, Ok(own));
-    }),
+    ("file-unreadable", "chown 990 /etc/casemate-kms/root.key", |facts| as_990(facts, &[2])),
     ("file-unreadable", "so that user 990 can enter it", |facts| {
-        let own = Access { uid: 990, gid: 990, mode: 0o700 };
-        facts.user = User { uid: 990, gid: 990 };
-        (facts.files[2].found, facts.files[3].found) = (Ok(own.clone_with(0o600)), Ok(own));
+        as_990(facts, &[]);
         facts.files[2].folders[0].1.mode = 0o700;
     }),
-    ("state-unwritable", "chown 990 /var/lib/casemate-kms", |facts| {
-        facts.user = User { uid: 990, gid: 990 };
-        facts.files[2].found = Ok(Access { uid: 990, gid: 990, mode: 0o600 });
+    ("state-unwritable", "chown 990 /var/lib/casemate-kms", |facts| as_990(facts, &[3])),
+    // Root ran a command there.
+    ("state-unwritable", "chown 990 /var/lib/casemate-kms/casemate/ledger", |facts| as_990(facts, &[4])),
+    ("state-open", "chmod go-w /var/lib/casemate-kms/casemate/ledger", |facts| mode(facts, 4, 0o666)),
+    ("socket-folder", "chown 990 /run/casemate-kms", |facts| as_990(facts, &[5])),
+    ("socket-folder", "RuntimeDirectory=", |facts| facts.files[5].found = Err("No such folder".into())),
+    ("socket-folder", "so that group 7 can enter it", |facts| {
+        let closed = Access { uid: 0, gid: 0, mode: 0o700 };
+        facts.providers[0].barred =
+            Some((User { uid: u32::MAX, gid: 7 }, "/run/casemate-kms".into(), closed));
     }),
+    ("folder-open", "chmod go-w /run/casemate-kms", |facts| mode(facts, 5, 0o775)),
+    ("folder-open", "chmod go-w /var/log/casemate-kms", |facts| mode(facts, 6, 0o777)),
+    ("audit", "chown 990 /var/log/casemate-kms", |facts| as_990(facts, &[6])),
+    ("audit", "audit.path", |facts| facts.files[6].found = Err("No such folder".into())),
     ("limit-files", "raise LimitNOFILE=", |facts| facts.limits.as_mut().unwrap().open_files = Some(100)),
     ("limit-memory", "raise LimitMEMLOCK=", |facts| {
         facts.limits.as_mut().unwrap().locked_memory = Some(65_536)
     }),
+    ("limit-cgroup", "raise MemoryMax=", |facts| facts.limits.as_mut().unwrap().memory = Some(16 << 20)),
     ("admin-silent", "start the plugin", |facts| facts.status = Some(Err("nobody listens".into()))),
     ("configuration-refused", "correct the file", |facts| {
         facts.status = said(|document| document["configuration"]["refused"] = "line 3".into());
     }),
+    ("configuration-differs", "--config names the file", |facts| facts.sha256 = "11".into()),
     ("provider-not-started", "do what it says", |facts| {
         facts.status =
             said(|document| document["configuration"]["not_started"] = json!([{"name": "b", "why": "no"}]));
@@ -159,10 +189,15 @@ const PLANTED: &[Plant] = &[
     ("socket-mode", "restart the plugin", |facts| socket(facts, 0o660)),
     ("clock", "timedatectl", |facts| facts.providers[0].record.created = Some(NOW + 3600)),
     ("clock", "timedatectl", |facts| facts.providers[0].ledger.last = Some(NOW + 3600)),
-    ("key-unreachable", "mend it", |facts| key(facts).observed = Err(failing(Class::Unreachable))),
-    ("key-throttled", "mend it", |facts| key(facts).observed = Err(failing(Class::Throttled))),
-    ("key-credential", "mend it", |facts| key(facts).observed = Err(failing(Class::Credential))),
-    ("key-undecided", "mend it", |facts| key(facts).observed = Err(failing(Class::Undecided))),
+    ("clock", "sealed is of a time 3600 s from now", |facts| {
+        facts.newest = Some(("/var/lib/casemate-kms/sealed".into(), NOW + 3600));
+    }),
+    ("clock", "61 s behind that of https://bao:8200", |facts| facts.clocks[0].ahead = 61),
+    ("clock", "61 s ahead of that of https://bao:8200", |facts| facts.clocks[0].ahead = -61),
+    ("key-unreachable", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Unreachable)))),
+    ("key-throttled", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Throttled)))),
+    ("key-credential", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Credential)))),
+    ("key-undecided", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Undecided)))),
     // One direction alone.
     ("key-refused", "mend it", |facts| key(facts).wrapped = Some(Err(failing(Class::Refused)))),
     ("key-refused", "mend it", |facts| key(facts).opened = Some(Err(failing(Class::Refused)))),
@@ -171,6 +206,24 @@ const PLANTED: &[Plant] = &[
     ("other-key", "raise `epoch`", |facts| key(facts).opens_record = Some(Err(failing(Class::NotOpened)))),
     ("key-unreachable", "mend it", |facts| key(facts).opens_record = Some(Err(failing(Class::Unreachable)))),
     ("key-differs", "compare the user", |facts| key(facts).running = Some(("refused".into(), "no".into()))),
+    // It was not asked from here.
+    ("key-throttled", "as the running plugin sees it: slow down", |facts| {
+        (key(facts).observed, key(facts).running) = (None, Some(("throttled".into(), "slow down".into())));
+    }),
+    ("signer", "mend it", |facts| {
+        facts.providers[0].signer.as_mut().unwrap().signs = Err(failing(Class::Credential));
+    }),
+    ("unproven-origin", "migrate storage", |facts| facts.providers[0].accepts_unproven = true),
+    ("rotation-pending", "signer: none before, pkcs11:0a now", |facts| {
+        facts.providers[0].foreseen = Some(Foreseen {
+            key_id: "prod:33".into(),
+            because: vec!["signer: none before, pkcs11:0a now".into()],
+            when: Some("60 seconds from now at the latest".into()),
+        });
+    }),
+    ("rotation-pending", "the plugin at this socket", |facts| {
+        facts.providers[0].answer = Ok(Answer { key_id: "other:1".into(), problems: Vec::new() });
+    }),
     ("reused", "raise epoch", |facts| facts.providers[0].refused = refused("reuse")),
     ("selection", "raise epoch", |facts| facts.providers[0].refused = refused("not_readable")),
     ("reused", "raise `epoch`", |facts| {
@@ -187,6 +240,7 @@ const PLANTED: &[Plant] = &[
     }),
     ("other-cluster", "alsoAccept", |facts| facts.providers[0].ledger.other_cluster = Some("old".into())),
     ("no-recovery", "casemate recovery new", |facts| facts.providers[0].recipients = 0),
+    ("one-recovery", "in another place", |facts| facts.providers[0].recipients = 1),
     ("sealed-cache", "start-in-an-outage", |facts| sealed(facts).found = Err("another secret".into())),
     ("sealed-cache", "look at the disk", |facts| sealed(facts).found = Ok(Some((1, 2)))),
     ("sealed-cache", "start-in-an-outage", |facts| {
@@ -218,10 +272,40 @@ fn refused(class: &str) -> Option<(String, String, String)> {
     Some((class.into(), "it was active before".into(), "raise epoch".into()))
 }
 
-impl Access {
-    fn clone_with(self, mode: u32) -> Self {
-        Self { mode, ..self }
+/// The plugin runs as user 990, to whom all that it uses belongs but these.
+fn as_990(facts: &mut Facts, but: &[usize]) {
+    facts.user = User { uid: 990, gid: 990 };
+    for place in (2..facts.files.len()).filter(|place| !but.contains(place)) {
+        if let Ok(access) = &mut facts.files[place].found {
+            (access.uid, access.gid) = (990, 990);
+        }
     }
+    for place in but {
+        facts.files[*place].found.as_mut().unwrap().mode &= 0o755;
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_folder_of_many_files_is_told_once_and_so_is_a_clock() {
+    let mut facts = healthy();
+    for file in &mut facts.files[..3] {
+        file.folders[0].1.mode = 0o777;
+    }
+    facts.clocks[0].ahead = 3600;
+    facts.providers[0].record.created = Some(NOW + 3600);
+    let ids: Vec<&str> = findings(&facts).iter().map(|finding| finding.id).collect();
+    assert_eq!(ids, ["folder-open", "clock"]);
+}
+
+#[test]
+fn a_text_that_is_not_taken_over_foretells_no_rotation() {
+    let mut facts = healthy();
+    facts.providers[0].foreseen = Some(Foreseen { key_id: "prod:33".into(), ..Foreseen::default() });
+    facts.sha256 = "11".into();
+    let ids = |facts: &Facts| findings(facts).iter().map(|finding| finding.id).collect::<Vec<_>>();
+    assert_eq!(ids(&facts), ["configuration-differs"]);
+    facts.status = said(|document| document["configuration"]["refused"] = "line 3".into());
+    assert_eq!(ids(&facts), ["configuration-refused"]);
 }
 
 #[test]
