@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 mod client;
 mod code;
 mod frame;
+mod guard;
 mod host;
 mod key;
 mod pin;
@@ -84,9 +85,8 @@ pub struct HostConfig {
     pub token: TokenSelector,
     /// The user PIN, and nothing else: read at each login. Its folder can be read. A systemd credential is a file, too.
     pub pin_file: PathBuf,
-    /// Where a PIN that was refused is remembered, so that it is not tried again: one for each token. Its folder can be
-    /// written.
-    pub guard_file: PathBuf,
+    /// Where it is remembered which PINs were tried, so that a wrong one does not lock the token. It can be written.
+    pub guard_folder: PathBuf,
     /// What else the module reads and writes: its token folder, its configuration, device files.
     pub folders: Vec<PathBuf>,
     /// Whether the module speaks to its device over a network.

@@ -138,8 +138,10 @@ fn profile(config: &HostConfig) -> Profile {
             profile = profile.read(file.parent().unwrap_or(file));
         }
     }
-    let guard = config.guard_file.parent().unwrap_or(&config.guard_file);
-    profile = config.folders.iter().fold(profile.write(guard), |profile, folder| profile.write(folder));
+    profile = config
+        .folders
+        .iter()
+        .fold(profile.write(&config.guard_folder), |profile, folder| profile.write(folder));
     // A variable that names a file is there for the module to read it.
     for value in config.environment.values().filter(|value| value.starts_with('/')) {
         profile = profile.read(value);

@@ -98,6 +98,52 @@ pub(super) fn may_blame_ciphertext(code: RvError) -> bool {
     ) || matches!(code, VendorDefined(_) | UnknownErrorCode(_))
 }
 
+/// What a login that failed tells about the PIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is wrong.
+    Refused,
+    /// The token did not come to look at it.
+    NotTried,
+    /// Anything: it may have counted as a wrong one.
+    Unclear,
+}
+
+/// What a failed C_Login tells about the PIN. A code that the standard lets a module give at any time tells nothing, even
+/// if it speaks of the device: the PIN may have reached it.
+pub(super) fn verdict(error: &Error) -> Verdict {
+    use RvError::*;
+    match error {
+        Error::Pkcs11(PinIncorrect | PinInvalid | PinLenRange, _) => Verdict::Refused,
+        Error::Pkcs11(
+            DeviceRemoved
+            | TokenNotPresent
+            | TokenNotRecognized
+            | SlotIdInvalid
+            | HostMemory
+            | CryptokiNotInitialized
+            | SessionClosed
+            | SessionHandleInvalid
+            | SessionReadOnlyExists
+            | SessionReadWriteSoExists
+            | OperationActive
+            | FunctionNotSupported
+            | UserAlreadyLoggedIn
+            | UserAnotherAlreadyLoggedIn
+            | UserTooManyTypes
+            | UserTypeInvalid
+            | UserPinNotInitialized
+            // Nothing worse can come of it.
+            | PinLocked
+            // It was right.
+            | PinExpired,
+            _,
+        )
+        | Error::NullFunctionPointer => Verdict::NotTried,
+        _ => Verdict::Unclear,
+    }
+}
+
 /// The return code of a failed call, if the module gave one.
 pub(super) fn of(error: &Error) -> Option<RvError> {
     match error {
@@ -183,6 +229,27 @@ mod tests {
         }
         assert!(!blames_ciphertext(DeviceRemoved) && !may_blame_ciphertext(DeviceRemoved));
         assert!(!may_blame_ciphertext(UserNotLoggedIn));
+    }
+
+    #[test]
+    fn what_a_login_says_of_the_pin_is_what_its_code_says_for_certain() {
+        use RvError::*;
+        for (code, told) in [
+            (PinIncorrect, Verdict::Refused),
+            (PinLenRange, Verdict::Refused),
+            (PinLocked, Verdict::NotTried),
+            (TokenNotPresent, Verdict::NotTried),
+            (UserAlreadyLoggedIn, Verdict::NotTried),
+            (DeviceError, Verdict::Unclear),
+            (GeneralError, Verdict::Unclear),
+            (FunctionFailed, Verdict::Unclear),
+            (FunctionCanceled, Verdict::Unclear),
+            (VendorDefined(0x8000_0001), Verdict::Unclear),
+            (UnknownErrorCode(0x4711), Verdict::Unclear),
+        ] {
+            assert_eq!(verdict(&Error::Pkcs11(code, Function::Login)), told, "{code:?}");
+        }
+        assert_eq!(verdict(&Error::NullFunctionPointer), Verdict::NotTried);
     }
 
     #[test]

@@ -1,14 +1,10 @@
-//! The PIN, and the guard against a token that locks itself after wrong ones.
+//! The PIN, as its file delivers it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::num::NonZeroU32;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::{pbkdf2, rand};
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -20,15 +16,31 @@ const LONGEST: u64 = 4096;
 
 const BOM: &str = "\u{feff}";
 
-/// So that a guess at the PIN that was wrong costs something.
-const ROUNDS: NonZeroU32 = NonZeroU32::new(100_000).expect("not zero");
-
 /// What a PIN file holds.
 pub(super) struct Pin {
     pin: Zeroizing<String>,
-    content: Zeroizing<Vec<u8>>,
+    pub(super) content: Zeroizing<Vec<u8>>,
+    pub(super) file: Identity,
     /// What was in the file besides.
     pub(super) left_out: Vec<&'static str>,
+}
+
+/// Which file it was, and as of when: as long as that is the same, its content is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+    length: u64,
+    /// Seconds and nanoseconds: nobody can set this time.
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(file: &Metadata) -> Self {
+        let changed = (file.ctime(), file.ctime_nsec());
+        Self { device: file.dev(), inode: file.ino(), length: file.len(), changed }
+    }
 }
 
 impl Pin {
@@ -83,7 +95,7 @@ impl Pin {
             return Err(credential("it has more than one line", only_pin));
         }
         let pin = Zeroizing::new(pin.to_owned());
-        Ok(Self { pin, content, left_out })
+        Ok(Self { pin, content, file: Identity::of(&metadata), left_out })
     }
 
     pub(super) fn expose(&self) -> &str {
@@ -91,153 +103,5 @@ impl Pin {
     }
 }
 
-/// Remembers a PIN that a token refused, over restarts: until the file holds something else, it is not tried again.
-#[derive(Clone, Debug)]
-pub(super) struct Guard {
-    file: PathBuf,
-}
-
-/// What is remembered. Not the PIN: a slow, salted digest of the *file*, since a changed file is what ends it.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Refused {
-    version: u32,
-    token: String,
-    salt: String,
-    digest: String,
-}
-
-/// A note that lies ready before a login is tried, so that a full disk does not make one forget.
-pub(super) struct Attempt {
-    /// One login at a time of all processes: what one learns spares the others a wrong PIN.
-    _turn: File,
-    written: PathBuf,
-    file: PathBuf,
-}
-
-impl Guard {
-    pub(super) fn at(file: &Path) -> Self {
-        Self { file: file.to_owned() }
-    }
-
-    /// Before a login with `pin` at the token with this serial number.
-    ///
-    /// # Errors
-    /// It was refused before, or that could not be remembered.
-    pub(super) fn allow(&self, pin: &Pin, token: &str) -> Result<Attempt, Failure> {
-        let unwritten = |error: io::Error| {
-            let what = format!(
-                "a PIN is not tried while a refusal could not be remembered: {}: {error}",
-                self.file.display()
-            );
-            Failure::new(Class::Credential, what, "make room, or the folder writable, for this file")
-        };
-        let turn = self.turn().map_err(unwritten)?;
-        if let Some(refused) = self.remembered()?
-            && refused.is_of(pin, token)
-        {
-            let what = format!(
-                "the token with serial number {token} refused the PIN in the PIN file before; it is not tried again, since \
-                 a few wrong ones lock the token"
-            );
-            let remedy = format!(
-                "write the right PIN into the file. If the PIN was right all along, since it was changed on the token: \
-                 delete {}",
-                self.file.display()
-            );
-            return Err(Failure::new(Class::Credential, what, remedy));
-        }
-        let written = self.write(&Refused::new(pin, token)).map_err(unwritten)?;
-        Ok(Attempt { _turn: turn, written, file: self.file.clone() })
-    }
-
-    fn turn(&self) -> io::Result<File> {
-        let turn = self.create(&self.beside(".turn"))?;
-        flock(&turn, FlockOperation::LockExclusive)?;
-        Ok(turn)
-    }
-
-    fn remembered(&self) -> Result<Option<Refused>, Failure> {
-        let unusable = |why: String| {
-            let what = format!("which PIN was refused can't be read: {}: {why}", self.file.display());
-            let remedy = "make sure that the PIN file is right, then delete that file";
-            Failure::new(Class::Credential, what, remedy)
-        };
-        match fs::read(&self.file) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes).map(Some).map_err(|error| unusable(error.to_string()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unusable(error.to_string())),
-        }
-    }
-
-    fn write(&self, refused: &Refused) -> io::Result<PathBuf> {
-        let written = self.beside(".new");
-        let mut file = self.create(&written)?;
-        file.write_all(&serde_json::to_vec(refused)?)?;
-        file.sync_all()?;
-        Ok(written)
-    }
-
-    /// A file that the folder's owner can use, too, if root makes it: who looks after a daemon may be another user.
-    fn create(&self, path: &Path) -> io::Result<File> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let (ours, folder) = (file.metadata()?, fs::metadata(folder.unwrap_or(Path::new(".")))?);
-        if geteuid().is_root() && ours.uid() != folder.uid() {
-            fchown(&file, Some(folder.uid()), Some(folder.gid()))?;
-        }
-        Ok(file)
-    }
-
-    fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = self.file.clone().into_os_string();
-        name.push(ending);
-        name.into()
-    }
-}
-
-impl Attempt {
-    /// The token refused it.
-    pub(super) fn refused(self) -> io::Result<()> {
-        fs::rename(&self.written, &self.file)?;
-        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-    }
-
-    /// The token accepted it: what was refused before is of the past.
-    pub(super) fn accepted(self) {
-        let _ = fs::remove_file(&self.file);
-        let _ = fs::remove_file(&self.written);
-    }
-
-    /// Neither: something else failed.
-    pub(super) fn dropped(self) {
-        let _ = fs::remove_file(&self.written);
-    }
-}
-
-impl Refused {
-    fn new(pin: &Pin, token: &str) -> Self {
-        let mut salt = [0; 16];
-        rand::fill(&mut salt).expect("the system gives random bytes");
-        let digest = hex::encode(&digest(&salt, pin, token)[..]);
-        Self { version: 1, token: token.into(), salt: hex::encode(salt), digest }
-    }
-
-    fn is_of(&self, pin: &Pin, token: &str) -> bool {
-        let (Ok(salt), Ok(known)) = (hex::decode(&self.salt), hex::decode(&self.digest)) else { return true };
-        self.token == token && verify_slices_are_equal(&digest(&salt, pin, token)[..], &known).is_ok()
-    }
-}
-
-fn digest(salt: &[u8], pin: &Pin, token: &str) -> Zeroizing<[u8; 32]> {
-    let salt = [salt, token.as_bytes()].concat();
-    let mut out = Zeroizing::new([0; 32]);
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, &salt, &pin.content, &mut out[..]);
-    out
-}
-
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error, RvError};
@@ -9,8 +10,9 @@ use cryptoki::session::{Session, SessionState, UserType};
 use cryptoki::slot::{Slot, TokenInfo};
 use cryptoki::types::AuthPin;
 
-use super::code::{self, Cure};
-use super::pin::{Guard, Pin};
+use super::code::{self, Cure, Verdict};
+use super::guard::Guard;
+use super::pin::Pin;
 use super::{HostConfig, TokenSelector};
 use crate::{Class, Failure};
 
@@ -158,23 +160,33 @@ impl Module {
                 format!("PIN file {path}: {} is not taken as part of the PIN", pin.left_out.join(" and "));
             self.said.lock().unwrap_or_else(PoisonError::into_inner).push(said);
         }
-        let attempt = Guard::at(&self.config.guard_file).allow(&pin, serial).map_err(Trouble::Found)?;
-        match session.login(UserType::User, Some(&AuthPin::from(pin.expose().to_owned()))) {
-            Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {
+        let guard = Guard::of(&self.config.guard_folder, serial);
+        let attempt = guard.allow(&pin, SystemTime::now()).map_err(Trouble::Found)?;
+        let error = match session.login(UserType::User, Some(&AuthPin::from(pin.expose().to_owned()))) {
+            Ok(()) => {
                 attempt.accepted();
                 self.logins.fetch_add(1, Ordering::Release);
-                Ok(())
+                return Ok(());
             }
-            Err(error @ Error::Pkcs11(RvError::PinIncorrect, _)) => {
-                let mut failure =
-                    code::failure(&error, &format!("logging in at the token with serial number {serial}"));
+            Err(error) => error,
+        };
+        let doing = format!("logging in at the token with serial number {serial}");
+        match code::verdict(&error) {
+            Verdict::Refused => {
+                let mut failure = code::failure(&error, &doing);
                 if let Err(error) = attempt.refused() {
                     failure.what += &format!("; that can't be remembered: {error}");
                 }
                 Err(Trouble::Found(failure))
             }
-            Err(error) => {
+            // Not at once in another session: that is for the next call to try, and in a new process.
+            Verdict::Unclear => Err(Trouble::Passing(code::failure(&error, &doing), Cure::Host)),
+            Verdict::NotTried => {
                 attempt.dropped();
+                if code::of(&error) == Some(RvError::UserAlreadyLoggedIn) {
+                    self.logins.fetch_add(1, Ordering::Release);
+                    return Ok(());
+                }
                 Err(Trouble::Call { error, doing: "logging in" })
             }
         }

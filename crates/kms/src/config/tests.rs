@@ -632,7 +632,7 @@ fn what_key_services_need_is_declared_before_confinement() {
     assert_eq!(folders.lack(&connecting(&[80])), Some(Lacking::Port(80)));
     let hosts: Vec<_> = config.hosts().collect();
     assert_eq!(hosts.len(), 2);
-    assert!(hosts[0].guard_file.starts_with("/var/lib/casemate-kms/.pkcs11"));
+    assert_eq!(hosts[0].guard_folder, Path::new("/var/lib/casemate-kms/.pkcs11"));
     assert!(parse(WHOLE).is_ok_and(
         |config| config.folders(Path::new("/a")).lack(&connecting(&[53])) == Some(Lacking::Network)
     ));

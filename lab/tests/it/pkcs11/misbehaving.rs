@@ -18,6 +18,7 @@ struct Bad {
     site: Site,
     module: MisbehavingModule,
     one: CkaId,
+    config: Pkcs11Config,
     key: Arc<Pkcs11Key>,
 }
 
@@ -32,8 +33,13 @@ impl Bad {
         let variables =
             module.env().map(|(name, value)| (name.to_owned(), value.to_str().unwrap().to_owned()));
         config.host.environment.extend(variables);
-        let key = Arc::new(site.open_with(config, patience));
-        Self { site, module, one, key }
+        let key = Arc::new(site.open_with(config.clone(), patience));
+        Self { site, module, one, config, key }
+    }
+
+    /// The same key once more, by a keeper and a host of its own.
+    fn open(&self, patience: Patience) -> Arc<Pkcs11Key> {
+        Arc::new(self.site.open_with(self.config.clone(), patience))
     }
 
     fn root(&self) -> Root {
@@ -94,7 +100,7 @@ async fn a_crash_is_told_with_its_signal_and_the_next_call_goes() {
 #[tokio::test]
 async fn a_module_that_always_crashes_is_not_started_over_and_over() {
     let bad = Bad::new(SHORT);
-    bad.module.misbehave("C_Login", Abort, None).unwrap();
+    bad.module.misbehave("C_OpenSession", Abort, None).unwrap();
     let mut paused = false;
     for _ in 0..200 {
         let failure = bad.wrap().await.unwrap_err();
@@ -307,6 +313,98 @@ async fn a_wrong_pin_reaches_the_token_once() {
     assert_eq!(bad.calls("C_Login"), 2);
 }
 
+/// The token may have counted it as a wrong one. Documented: twice, whatever is restarted.
+#[tokio::test]
+async fn a_pin_that_is_not_known_to_be_good_is_tried_twice_without_a_clear_answer() {
+    let bad = Bad::new(SHORT);
+    for what in [Return(VENDOR), Return(ckr::GENERAL_ERROR), Return(ckr::DEVICE_ERROR), Abort, Segfault, Hang]
+    {
+        let before = bad.calls("C_Login");
+        // Of its own: none of them was ever accepted.
+        bad.site.write_pin(format!("perhaps {what:?}").as_bytes());
+        bad.module.misbehave("C_Login", what, None).unwrap();
+        // A login that hangs takes its process along after so long.
+        let key = bad.open(Patience { start: Duration::from_secs(4), ..SHORT });
+        let mut failure = key.observe().await.unwrap_err();
+        until_failure(&key, &mut failure, "no clear answer; it is not tried again").await;
+        assert_eq!((failure.class, bad.calls("C_Login") - before), (Class::Credential, 2), "{what:?}");
+        // Nor is it after a restart of the host, nor of the keeper and all.
+        bad.module.behave().unwrap();
+        bad.site.hosts().into_iter().for_each(kill);
+        for key in [key, bad.open(SHORT)] {
+            failure = key.observe().await.unwrap_err();
+            until_failure(&key, &mut failure, "no clear answer; it is not tried again").await;
+        }
+        assert_eq!(bad.calls("C_Login") - before, 2, "{what:?}");
+    }
+    // A person heals it who writes the right one; the ones before are forgotten with it.
+    bad.site.write_pin(PIN.as_bytes());
+    until_success(async || bad.wrap().await).await;
+    assert_eq!(bad.site.guard(), None);
+}
+
+/// Several processes at one token are no more than one.
+#[tokio::test]
+async fn all_hosts_of_a_token_together_try_a_pin_twice() {
+    let bad = Bad::new(SHORT);
+    bad.site.write_pin(b"perhaps");
+    bad.module.misbehave("C_Login", Abort, None).unwrap();
+    let keys: Vec<_> = (0..3).map(|_| bad.open(SHORT)).collect();
+    let calls: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let key = key.clone();
+            tokio::spawn(async move {
+                let mut failure = key.observe().await.unwrap_err();
+                until_failure(&key, &mut failure, "no clear answer; it is not tried again").await;
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(bad.calls("C_Login"), 2);
+}
+
+/// A power cut, or whatever ends a process: the next one logs in, and nobody hears of it.
+#[tokio::test]
+async fn a_good_pin_outlives_the_end_of_a_login_and_of_an_outage() {
+    let bad = Bad::new(SHORT);
+    bad.module.misbehave("C_Login", Hang, Some(1)).unwrap();
+    let call = tokio::spawn({
+        let key = bad.key.clone();
+        async move { key.observe().await }
+    });
+    until("a login is under way", || bad.calls("C_Login") == 1).await;
+    assert!(bad.site.guard().is_some(), "it is noted before");
+    bad.site.hosts().into_iter().for_each(kill);
+    call.await.unwrap().unwrap_err();
+    until_success(async || bad.wrap().await).await;
+    assert_eq!((bad.calls("C_Login"), bad.site.guard()), (2, None));
+
+    // An HSM that is ill for longer: the token accepted this file before, so that an hour later it is tried again.
+    bad.module.misbehave("C_Login", Return(ckr::DEVICE_ERROR), None).unwrap();
+    let key = bad.open(SHORT);
+    let mut failure = key.observe().await.unwrap_err();
+    until_failure(&key, &mut failure, "is asked again in 60 minutes").await;
+    assert_eq!((failure.class, bad.calls("C_Login")), (Class::Credential, 4));
+    bad.module.behave().unwrap();
+    assert!(key.observe().await.unwrap_err().what.contains("is asked again in"));
+    let note = bad.site.guard().unwrap();
+    let mut noted: serde_json::Value = serde_json::from_slice(&fs::read(&note).unwrap()).unwrap();
+    let last = noted["tried"][0]["last"].as_u64().unwrap();
+    noted["tried"][0]["last"] = (last - 3600).into();
+    fs::write(&note, noted.to_string()).unwrap();
+    until_success(async || key.observe().await).await;
+    assert_eq!((bad.calls("C_Login"), bad.site.guard()), (5, None));
+
+    // That the device was gone says nothing of the PIN.
+    bad.module.misbehave("C_Login", Return(ckr::DEVICE_REMOVED), Some(3)).unwrap();
+    let key = bad.open(SHORT);
+    until_success(async || key.observe().await).await;
+    assert_eq!(bad.calls("C_Login"), 9);
+}
+
 #[tokio::test]
 async fn a_locked_token_is_told() {
     let bad = Bad::new(SHORT);
@@ -314,5 +412,5 @@ async fn a_locked_token_is_told() {
     let failure = bad.wrap().await.unwrap_err();
     assert_eq!(failure.class, Class::Credential);
     assert!(failure.what.contains("CKR_PIN_LOCKED"), "{failure}");
-    assert!(!bad.site.at("state/guard").exists(), "the PIN was not refused");
+    assert!(bad.site.guard().is_none(), "the PIN was not refused");
 }

@@ -32,7 +32,7 @@ pub(super) fn of_host(facts: &Facts) -> Vec<Finding> {
         let note = note.display();
         Finding::new(
             "pin-refused",
-            format!("{note} says that the token refused the PIN in the PIN file; it is not tried again"),
+            format!("{note} says that the token refused a PIN, or gave no clear answer to it; it is not tried again"),
             format!("write the right PIN into the PIN file; if it was right all along, delete {note}"),
         )
     }));

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use casemate_keys::LineagePrefix;
-use casemate_keys::names::sha256;
 use casemate_keyservice::pkcs11::{self, CkaId, HostConfig, TokenSelector, Wrapping, Writes};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
@@ -191,20 +190,18 @@ fn host(
         TokenConfig::Label(label) => TokenSelector::Label(label.clone()),
         TokenConfig::Serial(serial) => TokenSelector::Serial(serial.clone()),
     };
-    let named = format!("{}\n{token}", module.display());
-    let guard = format!("{}.pin", hex::encode(&sha256(named.as_bytes())[..8]));
     HostConfig {
         module: module.to_owned(),
         token,
         pin_file: pin_file.to_owned(),
-        guard_file: guard_folder(state_directory).join(guard),
+        guard_folder: guard_folder(state_directory),
         folders: folders.iter().map(|folder| folder.0.clone()).collect(),
         network,
         environment: environment.clone(),
     }
 }
 
-/// Where it is remembered which PINs were refused. No provider has such a name: hosts of modules can write there.
+/// Where it is remembered which PINs were tried. No provider has such a name: hosts of modules can write there.
 pub(crate) fn guard_folder(state_directory: &Path) -> PathBuf {
     state_directory.join(".pkcs11")
 }
