@@ -265,12 +265,16 @@ impl Guarded {
                 counters.retries.one_more();
                 before = Some(failure.what.clone());
             });
-        timeout_at(ends, answer).await.unwrap_or_else(|_| {
+        let answer = timeout_at(ends, answer).await.unwrap_or_else(|_| {
             let mut silence = silence(asked);
             if let Some(before) = before {
                 silence.what += &format!(" (the attempt before: {before})");
             }
             Err(silence)
+        });
+        answer.map_err(|failure| {
+            let retry_after = failure.retry_after.map(|asked| asked.min(LONGEST_WAIT));
+            Failure { retry_after, ..failure }
         })
     }
 
@@ -325,7 +329,7 @@ impl Guarded {
         }
         state.asked_for_time = failure
             .filter(|failure| failure.class == Class::Throttled)
-            .and_then(|failure| Some((failure.clone(), now + failure.retry_after?.min(LONGEST_WAIT))));
+            .and_then(|failure| Some((failure.clone(), now + failure.retry_after?)));
     }
 
     fn note_stored(&self, name: Digest, failure: Option<&Failure>, started: Instant) {
@@ -336,6 +340,8 @@ impl Guarded {
                 state.latency.took(now - started, now);
                 state.unopened.failed(name, failure, now);
             }
+            // Who is not let in has asked nothing: it says nothing of how long openings take once it is.
+            Some(failure) if failure.class == Class::Credential => {}
             // One that fails quickly is not cheap.
             Some(_) => state.latency.took(DEADLINE, now),
         }
@@ -392,3 +398,6 @@ fn silence(asked: &dyn fmt::Display) -> Failure {
     let what = format!("root key {asked} did not answer within {} ms", DEADLINE.as_millis());
     Failure::new(Class::Unreachable, what, "check the key service and the way to it")
 }
+
+#[cfg(test)]
+mod tests;

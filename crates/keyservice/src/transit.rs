@@ -106,7 +106,11 @@ impl TransitKey {
         };
         let reply = self.session.service().ask(request).await?;
         answer::expect_service(&reply, &self.place.shown(path))?;
-        Ok(reply)
+        match reply.status {
+            // Whatever is asked of a key is answered by something, or by a no.
+            204 => Err(answer::corrupt(&self.place.shown(path), "no content")),
+            _ => Ok(reply),
+        }
     }
 
     /// What the service says of the key.

@@ -108,7 +108,7 @@ fn version(root: &Root) -> (u32, u64) {
 }
 
 /// Waits until it is so: looks often, and gives up with the test.
-async fn eventually<F: Future<Output = bool>>(so: impl Fn() -> F) {
+async fn eventually<F: Future<Output = bool>>(mut so: impl FnMut() -> F) {
     while !so().await {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use casemate_keys::{Lineage, LineagePrefix};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::{Place, Selection, answer};
 use crate::selection::{Candidate, choose};
@@ -15,48 +15,60 @@ use crate::{Class, Failure};
 /// Kinds of key that bind associated data, with 256 bits.
 const KINDS: [&str; 3] = ["aes256-gcm96", "chacha20-poly1305", "xchacha20-poly1305"];
 
+/// The end of the year 9999: what is later was never a time.
+const LAST_SECOND: i64 = 253_402_300_799;
+
 /// How many versions a message lists.
 const TOLD: usize = 16;
 
-/// A key as the service describes it.
-#[derive(Debug, Deserialize)]
+/// A key as the service describes it. What can't be is none: whatever is said of a version rests on the whole of it.
+#[derive(Debug)]
 pub(super) struct KeyState {
-    name: String,
-    #[serde(rename = "type")]
     kind: String,
-    latest_version: u64,
-    /// Version → creation time. Those below the least version for decryption are not told.
-    keys: BTreeMap<String, Value>,
-    #[serde(default)]
-    min_decryption_version: u64,
-    #[serde(default)]
-    min_encryption_version: u64,
-    #[serde(default)]
+    latest_version: u32,
+    /// Version → creation time, in seconds since 1970. Those below the least version for decryption are not told. None
+    /// of a kind of key that is not accepted.
+    keys: BTreeMap<u32, i64>,
+    min_decryption_version: u32,
+    min_encryption_version: u32,
     derived: bool,
-    #[serde(default)]
     convergent_encryption: bool,
-    #[serde(default)]
     soft_deleted: bool,
-    #[serde(default = "yes")]
     supports_encryption: bool,
-    #[serde(default = "yes")]
     supports_decryption: bool,
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl KeyState {
     pub(super) fn parse(body: &[u8], place: &Place) -> Result<Self, Failure> {
-        let state: Option<Self> = answer::data(body);
         let path = place.shown(&place.path(super::Operation::Keys));
-        let state = state.ok_or_else(|| answer::corrupt(&path, "no description of a key"))?;
-        if state.name != place.key {
-            return Err(answer::corrupt(
-                &path,
-                &format!("the description of another key, {:?}", short(&state.name)),
-            ));
+        let mut told = Told::parse(body, &path)?;
+        let name: String = told.field("name", "no text")?;
+        if name != place.key {
+            return Err(told.corrupt(format!("the description of another key, {:?}", short(&name))));
+        }
+        let kind: String = told.field("type", "no text")?;
+        let is_accepted = KINDS.contains(&kind.as_str());
+        let latest_version = told.field("latest_version", "no version")?;
+        let keys = told.field("keys", "no map of versions")?;
+        let state = Self {
+            kind,
+            latest_version,
+            keys: if is_accepted { told.versions(keys, latest_version)? } else { BTreeMap::new() },
+            min_decryption_version: told.field("min_decryption_version", "no version")?,
+            min_encryption_version: told.field("min_encryption_version", "no version")?,
+            derived: told.field("derived", "neither true nor false")?,
+            // Said of derived keys only.
+            convergent_encryption: told.field_or("convergent_encryption", false)?,
+            // Younger than the rest.
+            soft_deleted: told.field_or("soft_deleted", false)?,
+            supports_encryption: told.field_or("supports_encryption", true)?,
+            supports_decryption: told.field_or("supports_decryption", true)?,
+        };
+        let least = state.min_decryption_version.max(state.min_encryption_version);
+        if is_accepted && least > latest_version {
+            return Err(
+                told.corrupt(format!("a least version of {least}, and {latest_version} is the latest"))
+            );
         }
         Ok(state)
     }
@@ -64,10 +76,6 @@ impl KeyState {
     /// The version that is to write.
     pub(super) fn selected(&self, selection: Selection, place: &Place) -> Result<Lineage, Failure> {
         self.usable(place)?;
-        if !self.keys.contains_key(&self.latest_version.to_string()) {
-            let what = format!("no creation time of version {}, which is the latest", self.latest_version);
-            return Err(answer::corrupt(&place.to_string(), &what));
-        }
         let candidates = self.candidates(selection);
         let chosen = choose(&candidates, &selection.into()).map_err(|undecided| {
             let remedy = format!(
@@ -84,33 +92,31 @@ impl KeyState {
 
     /// The versions that may be told: all that can be meant, and of a long history the end.
     pub(super) fn candidates(&self, selection: Selection) -> Vec<Candidate> {
-        let mut numbers: Vec<u32> = self.keys.keys().filter_map(|number| number.parse().ok()).collect();
-        numbers.sort_unstable();
-        let told = numbers.len().saturating_sub(TOLD);
+        let told = self.keys.len().saturating_sub(TOLD);
         let is_told =
             |(place, number): &(usize, u32)| *place >= told || selection == Selection::Pinned(*number);
         let candidate = |number: u32| Candidate {
             version: number.to_string(),
             labels: Vec::new(),
-            current: u64::from(number) == self.latest_version,
-            disabled: (u64::from(number) < self.min_encryption_version)
+            current: number == self.latest_version,
+            disabled: (number < self.min_encryption_version)
                 .then(|| format!("min_encryption_version is {}", self.min_encryption_version)),
         };
-        numbers.into_iter().enumerate().filter(is_told).map(|(_, number)| candidate(number)).collect()
+        self.keys.keys().copied().enumerate().filter(is_told).map(|(_, number)| candidate(number)).collect()
     }
 
     /// The lineage of this version as it is now, if it can be used.
     pub(super) fn version(&self, number: u32, place: &Place) -> Result<Lineage, Failure> {
         self.usable(place)?;
         let refuse = |what, remedy: &str| Err(Failure::new(Class::Refused, what, remedy));
-        if u64::from(number) > self.latest_version {
+        if number > self.latest_version {
             let what = format!("{place} has no version {number}, its latest is {}", self.latest_version);
             return refuse(
                 what,
                 "correct the version in the configuration, or rotate the key until it has it",
             );
         }
-        if u64::from(number) < self.min_decryption_version {
+        if number < self.min_decryption_version {
             let what = format!(
                 "version {number} of {place} may not decrypt: its min_decryption_version is {}",
                 self.min_decryption_version
@@ -118,8 +124,7 @@ impl KeyState {
             let remedy = "lower min_decryption_version of the key until nothing needs the version any more";
             return refuse(what, remedy);
         }
-        let created = self.keys.get(&number.to_string()).and_then(seconds);
-        let Some(created) = created else {
+        let Some(&created) = self.keys.get(&number) else {
             let what = format!("no creation time of version {number}");
             return Err(answer::corrupt(&place.to_string(), &what));
         };
@@ -148,6 +153,57 @@ impl KeyState {
             return refuse(format!("{place} can't both encrypt and decrypt"), ANOTHER);
         }
         Ok(())
+    }
+}
+
+/// The fields of an answer, each with a name for what is wrong with it. None of what is in them is repeated.
+struct Told<'a> {
+    fields: Map<String, Value>,
+    path: &'a str,
+}
+
+impl<'a> Told<'a> {
+    fn parse(body: &[u8], path: &'a str) -> Result<Self, Failure> {
+        let fields = answer::data(body).ok_or_else(|| answer::corrupt(path, "no description of a key"))?;
+        Ok(Self { fields, path })
+    }
+
+    /// The field of this name; `otherwise` says what it is if it is of another kind.
+    fn field<T: DeserializeOwned>(&mut self, name: &str, otherwise: &str) -> Result<T, Failure> {
+        let Some(value) = self.fields.remove(name) else {
+            return Err(self.corrupt(format!("no `{name}`")));
+        };
+        serde_json::from_value(value).map_err(|_| self.corrupt(format!("a `{name}` that is {otherwise}")))
+    }
+
+    fn field_or(&mut self, name: &str, absent: bool) -> Result<bool, Failure> {
+        if self.fields.contains_key(name) { self.field(name, "neither true nor false") } else { Ok(absent) }
+    }
+
+    /// When each version was made, the latest among them.
+    fn versions(&self, keys: Map<String, Value>, latest: u32) -> Result<BTreeMap<u32, i64>, Failure> {
+        let mut versions = BTreeMap::new();
+        for (name, created) in &keys {
+            let number =
+                name.parse().ok().filter(|n: &u32| (1..=latest).contains(n) && n.to_string() == *name);
+            let Some(number) = number else {
+                let what = format!("a version {:?}, and {latest} is the latest", short(name));
+                return Err(self.corrupt(what));
+            };
+            let Some(created) = seconds(created) else {
+                return Err(self.corrupt(format!("no creation time of version {number}")));
+            };
+            versions.insert(number, created);
+        }
+        if !versions.contains_key(&latest) {
+            let what = format!("no creation time of version {latest}, which is the latest");
+            return Err(self.corrupt(what));
+        }
+        Ok(versions)
+    }
+
+    fn corrupt(&self, what: impl AsRef<str>) -> Failure {
+        answer::corrupt(self.path, what.as_ref())
     }
 }
 
@@ -217,7 +273,7 @@ fn seconds(created: &Value) -> Option<i64> {
         }
         _ => return None,
     };
-    (seconds > 0).then_some(seconds)
+    (1..=LAST_SECOND).contains(&seconds).then_some(seconds)
 }
 
 fn short(text: &str) -> String {

@@ -19,13 +19,18 @@ pub(super) struct Credentials {
     role_id: Option<Zeroizing<String>>,
     /// Token, secret id or JWT.
     secret: Option<Zeroizing<String>>,
-    /// Of all that is sent, certificates too.
-    pub(super) digest: [u8; 32],
     /// Files that others than their owner can use.
     pub(super) exposed: Vec<String>,
 }
 
 impl Credentials {
+    /// Of all that is sent, with these certificates.
+    pub(super) fn digest(&self, certificates: Option<[u8; 32]>) -> [u8; 32] {
+        let part =
+            |text: &Option<Zeroizing<String>>| text.as_ref().map_or([0; 32], |text| sha256(text.as_bytes()));
+        sha256(&[part(&self.role_id), part(&self.secret), certificates.unwrap_or_default()].concat())
+    }
+
     /// Whether `token` is what the file holds.
     pub(super) fn is_token(&self, token: &str) -> bool {
         self.secret.as_ref().is_some_and(|secret| secret.as_str() == token)
@@ -48,17 +53,30 @@ pub(super) struct Unwrapped {
     secret_id: Zeroizing<String>,
 }
 
+/// A login that came to nothing.
+pub(super) struct NotGranted {
+    pub(super) failure: Failure,
+    /// Whether the service counts it, and locks who logs in after some.
+    pub(super) counts: bool,
+}
+
+impl From<Failure> for NotGranted {
+    fn from(failure: Failure) -> Self {
+        Self { failure, counts: false }
+    }
+}
+
 impl Auth {
     /// Reads the files. Off the threads that serve: a disk may hang.
-    pub(super) async fn credentials(&self, certificates: Option<[u8; 32]>) -> Result<Credentials, Failure> {
+    pub(super) async fn credentials(&self) -> Result<Credentials, Failure> {
         let auth = self.clone();
-        tokio::task::spawn_blocking(move || auth.read(certificates)).await.unwrap_or_else(|_| {
+        tokio::task::spawn_blocking(move || auth.read()).await.unwrap_or_else(|_| {
             let what = "reading the credential files was broken off";
             Err(Failure::new(Class::Unreachable, what, "try again; the program may be stopping"))
         })
     }
 
-    fn read(&self, certificates: Option<[u8; 32]>) -> Result<Credentials, Failure> {
+    fn read(&self) -> Result<Credentials, Failure> {
         let (role_id, secret) = match self {
             Self::TokenFile { path } => (None, Some(secret_file::read(path)?)),
             Self::AppRole { role_id, secret_id_file, .. } => {
@@ -73,17 +91,8 @@ impl Auth {
             }
             Self::Certificate { .. } => (None, None),
         };
-        let part = |text: Option<&str>| text.map_or([0; 32], |text| sha256(text.as_bytes()));
-        let digest = sha256(
-            &[
-                part(role_id.as_ref().map(|text| text.as_str())),
-                part(secret.as_ref().map(|secret| secret.text.as_str())),
-                certificates.unwrap_or_default(),
-            ]
-            .concat(),
-        );
         let exposed = secret.iter().filter_map(|secret| secret.exposed.clone()).collect();
-        Ok(Credentials { role_id, secret: secret.map(|secret| secret.text), digest, exposed })
+        Ok(Credentials { role_id, secret: secret.map(|secret| secret.text), exposed })
     }
 }
 
@@ -100,7 +109,7 @@ impl Login<'_> {
         &self,
         credentials: &Credentials,
         kept: &WrappedSecretId,
-    ) -> Result<Grant, Failure> {
+    ) -> Result<Grant, NotGranted> {
         let role_id = credentials.role_id.as_ref().map_or("", |text| text.as_str());
         let secret = credentials.secret.as_ref().map_or("", |text| text.as_str());
         match self.auth {
@@ -114,7 +123,7 @@ impl Login<'_> {
                     );
                     let remedy = "write a new token into the file, of a policy that allows `read` on \
                                   auth/token/lookup-self";
-                    Failure::new(Class::Credential, what, remedy)
+                    Failure::new(Class::Credential, what, remedy).into()
                 })
             }
             Auth::AppRole { mount, wrapped, .. } => {
@@ -150,7 +159,12 @@ impl Login<'_> {
         }
     }
 
-    async fn log_in(&self, mount: &str, body: &impl Serialize, secrets: &[&str]) -> Result<Grant, Failure> {
+    async fn log_in(
+        &self,
+        mount: &str,
+        body: &impl Serialize,
+        secrets: &[&str],
+    ) -> Result<Grant, NotGranted> {
         let mut path = vec!["v1", "auth"];
         path.extend(mount.split('/'));
         path.push("login");
@@ -161,11 +175,14 @@ impl Login<'_> {
             _ => self.post(&path, None, body).await?,
         };
         match reply.status {
-            200 => granted(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no token")),
+            200 => granted(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no token").into()),
+            204 => Err(answer::corrupt(&shown, "no content").into()),
             status => {
                 let said = said(&reply, secrets);
                 let what = format!("login by {} at {shown} answers {status}{said}", self.auth.name());
-                Err(Failure::new(Class::Credential, what, self.remedy()))
+                // Of the ways to log in that are here, the service locks this one.
+                let counts = matches!(self.auth, Auth::AppRole { .. }) && matches!(status, 400 | 401 | 403);
+                Err(NotGranted { failure: Failure::new(Class::Credential, what, self.remedy()), counts })
             }
         }
     }
@@ -175,7 +192,8 @@ impl Login<'_> {
             Auth::TokenFile { .. } => "write a new token into the file",
             Auth::AppRole { .. } => {
                 "see that role id and secret id are of the same role, that the secret id has neither expired nor been \
-                 destroyed or used up, and where it may be used from; then write a new one into its file"
+                 destroyed or used up, and where it may be used from; then write a new one into its file, which is \
+                 tried at once. The same one is tried again every quarter of an hour, lest the service lock the role"
             }
             Auth::Jwt { .. } | Auth::Kubernetes { .. } => {
                 "see that the token in the file has not expired, is valid already by this service's clock, and has the \

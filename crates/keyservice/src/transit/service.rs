@@ -53,8 +53,8 @@ impl Service {
     }
 
     /// See [`Http::certificates`].
-    pub(super) fn certificates(&self) -> Option<[u8; 32]> {
-        self.http.certificates()
+    pub(super) async fn certificates(&self) -> Option<[u8; 32]> {
+        self.http.certificates().await
     }
 
     /// The answer of the first address that serves, whatever it is.
@@ -66,7 +66,7 @@ impl Service {
     }
 
     /// Like [`Self::ask`], for a call that the service answers once: no other address is asked where this one may
-    /// have done it already.
+    /// have done it already. One that is sealed has not.
     pub(super) async fn ask_once(&self, request: Request<'_>) -> Result<Reply, Failure> {
         self.in_turn(request, true).await
     }
@@ -101,14 +101,14 @@ impl Service {
         let mut turn = Turn { service: self, index, served: false };
         let mut reply = self.send(index, call, limit).await?;
         if matches!(reply.status, 301 | 302 | 307 | 308) {
-            turn.index = self.active(index, &reply)?;
+            turn.index = self.active(index, &reply).map_err(Missed::not_done)?;
             reply = self.send(turn.index, call, limit).await?;
         }
         if !answer::is_served(reply.status) {
-            return Err(self.not_serving(turn.index, &reply).await.into());
+            return Err(self.not_serving(turn.index, &reply).await);
         }
         if matches!(reply.status, 301 | 302 | 307 | 308) {
-            return Err(self.failure(turn.index, "redirects in a circle").into());
+            return Err(Missed::not_done(self.failure(turn.index, "redirects in a circle")));
         }
         let asked = format!("{}/{}", self.http.addresses()[turn.index], call.path.join("/"));
         answer::expect_shape(&reply, &asked)?;
@@ -151,25 +151,32 @@ impl Service {
         })
     }
 
-    async fn not_serving(&self, index: usize, reply: &Reply) -> Failure {
+    async fn not_serving(&self, index: usize, reply: &Reply) -> Missed {
         let status = reply.status;
         let health = self.health(index).await;
-        let (state, remedy) = match health {
+        // Who is sealed can't have done anything, nor who says that it is another one's to do.
+        let is_elsewhere = matches!(status, 412 | 472 | 473);
+        let (state, remedy, may_be_done) = match health {
             Some(Health { initialized: false, .. }) => {
-                ("is not initialised", "initialise the service and unseal it")
+                ("is not initialised", "initialise the service and unseal it", false)
             }
-            Some(Health { sealed: true, .. }) => ("is sealed", "unseal it"),
+            Some(Health { sealed: true, .. }) => ("is sealed", "unseal it", false),
             Some(Health { standby: true, .. }) => {
-                ("is a standby that knows no active node", "see why the cluster has no leader")
+                ("is a standby that knows no active node", "see why the cluster has no leader", !is_elsewhere)
             }
-            Some(_) => ("is up and does not serve this call", "see the log of OpenBao or Vault"),
+            Some(_) => {
+                ("is up and does not serve this call", "see the log of OpenBao or Vault", !is_elsewhere)
+            }
             None => (
                 "does not say how it is",
                 "see what answers at this address, and the log of OpenBao or Vault",
+                true,
             ),
         };
         let what = format!("{} answers {status}: it {state}", self.http.addresses()[index]);
-        Failure { retry_after: reply.retry_after, ..Failure::new(Class::Unreachable, what, remedy) }
+        let failure =
+            Failure { retry_after: reply.retry_after, ..Failure::new(Class::Unreachable, what, remedy) };
+        Missed { failure, may_be_done }
     }
 
     async fn health(&self, index: usize) -> Option<Health> {
@@ -194,6 +201,13 @@ struct Missed {
     failure: Failure,
     /// Whether the service may have done what was asked all the same.
     may_be_done: bool,
+}
+
+impl Missed {
+    /// Of an answer that says that nothing was done.
+    fn not_done(failure: Failure) -> Self {
+        Self { failure, may_be_done: false }
+    }
 }
 
 impl From<Failure> for Missed {

@@ -2,23 +2,30 @@
 //!
 //! Nothing runs in the background: a call that comes when two thirds of the token's life are over starts its renewal
 //! and goes on with the token that it has. Only a call that finds none waits for one.
+//!
+//! * `flight`: one login at a time. `patience`: when one that came to nothing is tried again. `sharing`: who shares a
+//!   session.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use reqwest::header::HeaderValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::Auth;
-use super::login::{Grant, Login, Unwrapped, header};
+use super::login::{Grant, Login, NotGranted, Unwrapped, header};
 use super::service::Service;
 use crate::http::Http;
 use crate::{Class, Failure};
+use flight::Flight;
+use patience::Patience;
 
+mod flight;
+mod patience;
 mod sharing;
 
 pub(super) use sharing::Caller;
@@ -26,8 +33,6 @@ pub use sharing::Sessions;
 
 /// How long a login may take, whoever waits for it.
 const LOGIN: Duration = Duration::from_secs(20);
-/// The first pause after a login that was refused, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The secret id that came wrapped last, if one did. Held by who unwraps: it opens once.
 pub(super) type WrappedSecretId = Mutex<Option<Unwrapped>>;
@@ -42,22 +47,11 @@ struct Inner {
     namespace: String,
     wrapped: Arc<WrappedSecretId>,
     current: ArcSwapOption<Token>,
-    state: Mutex<State>,
-}
-
-/// What only one login or renewal at a time touches.
-#[derive(Default)]
-struct State {
-    refused: Option<Refusal>,
-    warned: bool,
-}
-
-/// A login that was refused, and when the same credentials may be tried again.
-struct Refusal {
-    credentials: [u8; 32],
-    failure: Failure,
-    until: Instant,
-    pauses: ExponentialBackoff,
+    flight: Flight<Arc<Token>>,
+    /// Held by the one login or renewal that is made.
+    turn: Mutex<()>,
+    patience: std::sync::Mutex<Patience>,
+    warned: AtomicBool,
 }
 
 /// A token that was accepted.
@@ -111,8 +105,17 @@ impl Session {
     fn new(caller: Caller, wrapped: Arc<WrappedSecretId>) -> Self {
         let Caller { addresses, tls, auth, namespace } = caller;
         let service = Service::new(Http::new(addresses, tls));
-        let (current, state) = (ArcSwapOption::empty(), Mutex::default());
-        Self(Arc::new(Inner { service, auth, namespace, wrapped, current, state }))
+        Self(Arc::new(Inner {
+            service,
+            auth,
+            namespace,
+            wrapped,
+            current: ArcSwapOption::empty(),
+            flight: Flight::default(),
+            turn: Mutex::default(),
+            patience: std::sync::Mutex::default(),
+            warned: AtomicBool::new(false),
+        }))
     }
 
     /// The service that it is a session of.
@@ -125,8 +128,15 @@ impl Session {
         Arc::strong_count(&self.0) > 1
     }
 
-    fn holds_a_token(&self) -> bool {
-        self.0.current.load().as_ref().is_some_and(|token| !token.has_ended())
+    /// Whether it knows what the next one would have to ask for: a token, or that the service refuses it.
+    fn is_worth_keeping(&self) -> bool {
+        let holds_a_token = self.0.current.load().as_ref().is_some_and(|token| !token.has_ended());
+        holds_a_token || self.0.patience().matters(Instant::now())
+    }
+
+    /// See [`Sessions::try_again`].
+    fn try_again(&self) {
+        self.0.patience().try_again(Instant::now());
     }
 
     /// A token that holds, as far as is known.
@@ -147,16 +157,24 @@ impl Session {
         if self.0.is_current(denied) && self.0.login().look_up(&denied.text).await?.is_some() {
             return Ok(None);
         }
-        self.log_in(Some(Arc::clone(denied))).await.map(Some)
+        self.log_in(Some(denied)).await.map(Some)
     }
 
-    /// In a task of its own: a wrapped secret id that was got must be kept, even if the caller has given up.
-    async fn log_in(&self, instead_of: Option<Arc<Token>>) -> Result<Arc<Token>, Failure> {
-        let inner = Arc::clone(&self.0);
-        tokio::spawn(async move { inner.log_in(instead_of).await }).await.unwrap_or_else(|_| {
-            let what = "a login was broken off";
-            Err(Failure::new(Class::Unreachable, what, "try again; the program may be stopping"))
-        })
+    /// A token other than `instead_of`. It is got in a task of its own: what came wrapped must be kept, even if the
+    /// caller has given up.
+    async fn log_in(&self, instead_of: Option<&Arc<Token>>) -> Result<Arc<Token>, Failure> {
+        let login = || {
+            let (inner, instead_of) = (Arc::clone(&self.0), instead_of.cloned());
+            move || async move { inner.log_in(instead_of).await }
+        };
+        let shared = self.0.flight.share(login()).await;
+        match (&shared.outcome, instead_of) {
+            // One that was landing when this caller came, with the token that was denied since.
+            (Ok(token), Some(denied)) if shared.is_joined && *token.text == *denied.text => {
+                self.0.flight.share(login()).await.outcome
+            }
+            _ => shared.outcome,
+        }
     }
 }
 
@@ -169,9 +187,14 @@ impl Inner {
         self.current.load().as_ref().is_some_and(|current| *current.text == *token.text)
     }
 
-    /// A token other than `instead_of`, which may have been got by another caller meanwhile.
+    /// Every state of it is valid, whatever panicked.
+    fn patience(&self) -> MutexGuard<'_, Patience> {
+        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A token other than `instead_of`, which may have been got by a renewal meanwhile.
     async fn log_in(&self, instead_of: Option<Arc<Token>>) -> Result<Arc<Token>, Failure> {
-        let mut state = self.state.lock().await;
+        let _turn = self.turn.lock().await;
         if let Some(current) = self.current.load_full() {
             // By its text: a token that was renewed is the same.
             let is_other = instead_of.is_none_or(|old| *old.text != *current.text);
@@ -179,28 +202,27 @@ impl Inner {
                 return Ok(current);
             }
         }
-        self.log_in_now(&mut state).await
+        self.log_in_now().await
     }
 
-    async fn log_in_now(&self, state: &mut State) -> Result<Arc<Token>, Failure> {
-        let credentials = self.auth.credentials(self.service.certificates()).await?;
-        if let Some(refusal) = &state.refused
-            && refusal.credentials == credentials.digest
-            && Instant::now() < refusal.until
-        {
-            return Err(refusal.failure.clone());
+    /// For who holds the turn.
+    async fn log_in_now(&self) -> Result<Arc<Token>, Failure> {
+        let credentials = self.auth.credentials().await?;
+        let digest = credentials.digest(self.service.certificates().await);
+        if let Some(failure) = self.patience().answer(&digest, Instant::now()) {
+            return Err(failure);
         }
         let since = Instant::now();
         let login = self.login();
         let attempt = tokio::time::timeout(LOGIN, login.run(&credentials, &self.wrapped)).await;
         let grant = attempt.unwrap_or_else(|_| {
             let what = format!("no answer to login by {} within {} s", self.auth.name(), LOGIN.as_secs());
-            Err(Failure::new(Class::Unreachable, what, "see that OpenBao or Vault is well"))
+            Err(Failure::new(Class::Unreachable, what, "see that OpenBao or Vault is well").into())
         });
-        match grant.and_then(|grant| Token::new(grant, since)) {
+        match grant.and_then(|grant| Token::new(grant, since).map_err(NotGranted::from)) {
             Ok(token) => {
-                state.refused = None;
-                if !std::mem::replace(&mut state.warned, true) {
+                self.patience().granted();
+                if !self.warned.swap(true, Ordering::Relaxed) {
                     for exposed in &credentials.exposed {
                         tracing::warn!("{exposed}: chmod 0600");
                     }
@@ -209,14 +231,16 @@ impl Inner {
                 self.current.store(Some(Arc::clone(&token)));
                 Ok(token)
             }
-            Err(mut failure) => {
+            Err(NotGranted { mut failure, counts }) => {
                 for exposed in &credentials.exposed {
                     failure.what = format!("{} ({exposed})", failure.what);
                 }
-                if failure.class != Class::Unreachable {
-                    state.refuse(credentials.digest, &failure);
+                if failure.class == Class::Unreachable {
+                    return Err(failure);
                 }
-                Err(failure)
+                // Certificates may have been read again meanwhile.
+                let digest = credentials.digest(self.service.certificates().await);
+                Err(self.patience().failed(digest, failure, counts, Instant::now(), chance()))
             }
         }
     }
@@ -241,7 +265,7 @@ impl Inner {
     }
 
     async fn refresh(&self, token: &Arc<Token>, life: Life) -> Result<(), Failure> {
-        let mut state = self.state.lock().await;
+        let _turn = self.turn.lock().await;
         if !self.is_current(token) {
             return Ok(());
         }
@@ -265,29 +289,23 @@ impl Inner {
                 }
             }
         }
-        self.log_in_now(&mut state).await.map(drop)
+        self.log_in_now().await.map(drop)
     }
 
     /// Whether the token file was given another token.
     async fn file_has_other(&self, token: &Token) -> bool {
         matches!(self.auth, Auth::TokenFile { .. })
-            && self.auth.credentials(None).await.is_ok_and(|now| !now.is_token(&token.text))
+            && self.auth.credentials().await.is_ok_and(|now| !now.is_token(&token.text))
     }
 }
 
-impl State {
-    fn refuse(&mut self, credentials: [u8; 32], failure: &Failure) {
-        let mut pauses = match self.refused.take() {
-            Some(refusal) if refusal.credentials == credentials => refusal.pauses,
-            _ => ExponentialBuilder::new()
-                .with_min_delay(PAUSES.0)
-                .with_max_delay(PAUSES.1)
-                .without_max_times()
-                .with_jitter()
-                .build(),
-        };
-        let pause = pauses.next().unwrap_or(PAUSES.1).max(failure.retry_after.unwrap_or_default());
-        let failure = failure.clone();
-        self.refused = Some(Refusal { credentials, failure, until: Instant::now() + pause, pauses });
-    }
+/// Between 0 and 1, unlike on other nodes.
+fn chance() -> f64 {
+    let mut byte = [0];
+    // Without it, nodes come at once, and that is all.
+    let _ = aws_lc_rs::rand::fill(&mut byte);
+    f64::from(byte[0]) / 255.0
 }
+
+#[cfg(test)]
+mod tests;

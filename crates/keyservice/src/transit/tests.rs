@@ -107,21 +107,101 @@ fn which_version_of_a_key_is_a_root() {
     ] {
         assert_eq!(class(Latest, &|data| data[field] = value.clone()), Class::Refused, "{field} {value}");
     }
-    for (field, value) in [
-        ("name", json!("other")),
-        ("name", json!(null)),
-        ("latest_version", json!(0)),
-        ("latest_version", json!(4)),
-        ("latest_version", json!(-1)),
-        ("latest_version", json!(5_000_000_000_u64)),
-        ("keys", json!({})),
-        ("keys", json!([])),
-        ("keys", json!({"3": null})),
-        ("keys", json!({"3": -5})),
-        ("keys", json!({"3": "never"})),
-        ("keys", json!({"3": {"creation_time": {"creation_time": 5}}})),
+}
+
+/// What is malformed says nothing of the key: not even that a version is not there.
+#[test]
+fn a_description_that_can_not_be_is_corrupt_and_says_what_is_wrong() {
+    let lineage = |number: u32| format!("transit:/transit/casemate/{number}/1700000000").parse().unwrap();
+    let refused = |change: &dyn Fn(&mut Value), said: &str| {
+        let failure = state(change).map(drop).unwrap_err();
+        assert_eq!(failure.class, Class::Corrupt, "{failure}");
+        assert!(failure.what.contains(said), "{said:?} in {failure}");
+        assert!(failure.what.starts_with("transit/keys/casemate: "), "{failure}");
+        // Nor does a record with a version that may be there become one of a version that is not.
+        let lineage: Lineage = lineage(7);
+        let version = Version::parse(&lineage, &place().prefix().unwrap()).unwrap();
+        assert_eq!(version.missing(failure).missing, None);
+    };
+    for field in [
+        "name",
+        "type",
+        "latest_version",
+        "keys",
+        "min_decryption_version",
+        "min_encryption_version",
+        "derived",
     ] {
-        assert_eq!(class(Latest, &|data| data[field] = value.clone()), Class::Corrupt, "{field} {value}");
+        let remove = |data: &mut Value| drop(data.as_object_mut().unwrap().remove(field));
+        refused(&remove, &format!("no `{field}`"));
+        refused(&|data| data[field] = json!(null), &format!("a `{field}` that is"));
+        refused(&|data| data[field] = json!([{"s.secret": "s.secret"}]), &format!("a `{field}` that is"));
+    }
+    for field in ["convergent_encryption", "soft_deleted", "supports_encryption", "supports_decryption"] {
+        refused(&|data| data[field] = json!("true"), &format!("a `{field}` that is neither true nor false"));
+        state(|data| drop(data.as_object_mut().unwrap().remove(field))).unwrap();
+    }
+    let at = |version: &str, time: Value| json!({version: time, "3": 1_700_000_100});
+    for (field, value, said) in [
+        ("name", json!("other"), "another key, \"other\""),
+        ("latest_version", json!(0), "0 is the latest"),
+        ("latest_version", json!(2), "2 is the latest"),
+        ("latest_version", json!(4), "no creation time of version 4"),
+        ("latest_version", json!(-1), "is no version"),
+        ("latest_version", json!(3.0), "is no version"),
+        ("latest_version", json!("3"), "is no version"),
+        ("latest_version", json!(5_000_000_000_u64), "is no version"),
+        ("min_decryption_version", json!(4), "least version of 4"),
+        ("min_encryption_version", json!(4), "least version of 4"),
+        ("keys", json!({}), "no creation time of version 3"),
+        ("keys", json!([1_700_000_000]), "no map of versions"),
+        ("keys", at("0", json!(1_700_000_000)), "a version \"0\""),
+        ("keys", at("02", json!(1_700_000_000)), "a version \"02\""),
+        ("keys", at("two", json!(1_700_000_000)), "a version \"two\""),
+        ("keys", at("4", json!(1_700_000_000)), "a version \"4\""),
+        ("keys", at("2", json!(null)), "no creation time of version 2"),
+        ("keys", at("2", json!(0)), "no creation time of version 2"),
+        ("keys", at("2", json!(-5)), "no creation time of version 2"),
+        ("keys", at("2", json!(1e300)), "no creation time of version 2"),
+        ("keys", at("2", json!(1_700_000_000_000_i64)), "no creation time of version 2"),
+        ("keys", at("2", json!(u64::MAX)), "no creation time of version 2"),
+        ("keys", at("2", json!(true)), "no creation time of version 2"),
+        ("keys", at("2", json!("never")), "no creation time of version 2"),
+        ("keys", at("2", json!({})), "no creation time of version 2"),
+        ("keys", at("2", json!({"creation_time": 0})), "no creation time of version 2"),
+        ("keys", at("2", json!({"creation_time": {"creation_time": 5}})), "no creation time of version 2"),
+    ] {
+        refused(&|data| data[field] = value.clone(), said);
+    }
+    // A gap is no reason either: the version may be there.
+    let gap = state(|data| data["min_decryption_version"] = json!(1)).unwrap();
+    assert_eq!(gap.version(1, &place()).unwrap_err().class, Class::Corrupt);
+
+    for body in
+        ["", "null", "[]", "{}", r#"{"data":null}"#, r#"{"data":[]}"#, r#"{"data":"x"}"#, r#"{"errors":[]}"#]
+    {
+        let failure = KeyState::parse(body.as_bytes(), &place()).map(drop).unwrap_err();
+        assert_eq!(failure.class, Class::Corrupt, "{body}: {failure}");
+    }
+}
+
+/// Asymmetric ones tell times, and more, in other ways: that they are of another kind is what counts.
+#[test]
+fn a_key_of_another_kind_is_refused_whatever_its_versions_look_like() {
+    for (kind, keys) in [
+        (
+            "rsa-4096",
+            json!({"3": {"creation_time": "2023-11-14T22:13:20Z", "name": "rsa-4096", "public_key": "…"}}),
+        ),
+        ("ed25519", json!({"3": {"public_key": "…"}})),
+        ("hmac", json!({})),
+    ] {
+        let key = state(|data| (data["type"], data["keys"]) = (json!(kind), keys.clone())).unwrap();
+        for failure in [key.selected(Selection::Latest, &place()), key.version(3, &place())] {
+            let failure = failure.unwrap_err();
+            assert!(failure.class == Class::Refused && failure.what.contains(kind), "{failure}");
+        }
+        assert_eq!(key.candidates(Selection::Latest), []);
     }
 }
 

@@ -41,10 +41,18 @@ struct Recipient {
 }
 
 impl Sessions {
-    /// The session of this caller. One that no root key uses any more is kept for as long as its token holds.
+    /// Logs in at the next call where it would wait, since the service refused a login: an admin says that it may be
+    /// granted now. Not more often than each 16 minutes, since the service counts.
+    pub fn try_again(&self) {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.sessions.values().for_each(Session::try_again);
+    }
+
+    /// The session of this caller. One that no root key uses any more is kept for as long as its token holds, or its
+    /// refused logins count.
     pub(in crate::transit) fn of(&self, caller: Caller) -> Session {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.sessions.retain(|_, session| session.is_used() || session.holds_a_token());
+        held.sessions.retain(|_, session| session.is_used() || session.is_worth_keeping());
         if let Some(session) = held.sessions.get(&caller) {
             return session.clone();
         }
