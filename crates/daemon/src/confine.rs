@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
 
-use self::calls::{ALLOWED, CallsError, FATAL};
+use self::calls::{ALLOWED, CallsError, FATAL, Networks};
 use self::folders::{FilesError, Held, Kept, Landlock};
 pub use self::folders::{Folders, Lacking, OutOfReach};
 pub use self::profile::Profile;
@@ -68,7 +68,7 @@ pub struct Layer {
 pub fn confine(folders: &Folders) -> Result<Enforced, ConfineError> {
     keep_private()?;
     let files = folders::confine(folders)?;
-    calls::confine(folders.use_network())?;
+    calls::confine(folders.networks())?;
     Ok(Enforced { files })
 }
 
@@ -97,8 +97,12 @@ impl Enforced {
                 match (self.files.ports(), landlock.tcp()) {
                     (None, true) => "an internet socket ends the process, and Landlock refuses TCP".into(),
                     (None, false) => "an internet socket ends the process".into(),
-                    (Some(ports), true) => format!("{ports} of other hosts, and nothing listens"),
-                    (Some(_), false) => "any TCP port of other hosts (Linux 6.7 is needed)".into(),
+                    (Some(ports), true) => {
+                        format!("{ports} of other hosts, and no TCP port of this one{}", self.udp())
+                    }
+                    (Some(_), false) => {
+                        format!("any TCP port of other hosts (Linux 6.7 is needed){}", self.udp())
+                    }
                 },
             ),
             layer(
@@ -117,10 +121,18 @@ impl Enforced {
                     "{} are allowed, {} end the process, all others fail; sockets are {}",
                     count(ALLOWED),
                     count(FATAL),
-                    if self.files.ports().is_some() { "local, or those of key services" } else { "local" },
+                    match self.files.networks {
+                        Networks::None => "local",
+                        Networks::Tcp => "local, or TCP",
+                        Networks::TcpAndNames => "local, TCP, or UDP",
+                    },
                 ),
             ),
         ]
+    }
+
+    fn udp(&self) -> &'static str {
+        if self.files.networks == Networks::TcpAndNames { "; UDP to any (names are looked up)" } else { "" }
     }
 
     /// What the process is confined to, as far as this kernel can.

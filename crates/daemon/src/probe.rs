@@ -9,7 +9,7 @@ mod kernel_log;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, IoSlice, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
@@ -19,13 +19,17 @@ use std::process::{Command, Output, Stdio, id};
 
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-use rustix::net::{AddressFamily, SocketType, connect, socket};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, connect, sendmsg_addr, sendto, socket,
+};
 use rustix::process::{
     PidfdFlags, PidfdGetfdFlags, getpid, getppid, pidfd_getfd, pidfd_open, test_kill_process,
 };
 
 pub use self::kernel_log::{KernelLog, Record};
+use crate::confine::Folders;
 
+const FAST_OPEN: SendFlags = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.cast_unsigned());
 /// What a [`Prepared::go`] prints that was not refused.
 const SUCCEEDED: &str = "succeeded";
 
@@ -36,9 +40,15 @@ pub enum Attempt {
     ConnectAbstract,
     /// Connect a TCP socket that was made before.
     ConnectTcp,
+    /// Make a UDP socket.
+    Datagram,
     /// Become another program.
     Execute,
-    /// Make an internet socket.
+    /// Connect such a socket by sending to an address: Landlock does not see it.
+    FastOpen,
+    /// The same, with a message.
+    FastOpenMessage,
+    /// Make a TCP socket.
     Internet,
     /// Make a socket that talks to the kernel.
     Netlink,
@@ -73,7 +83,7 @@ pub enum Prepared {
     /// A listener, and its name.
     Abstract(UnixListener, String),
     /// A listener, and a socket for its port.
-    Tcp(TcpListener, OwnedFd),
+    Tcp(Attempt, TcpListener, OwnedFd),
     /// Another process.
     Process(OwnedFd),
 }
@@ -89,15 +99,18 @@ pub struct Outcome {
 
 impl Attempt {
     /// Each one.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Execute,
         Self::Spawn,
         Self::Trace,
         Self::Take,
         Self::Signal,
         Self::Internet,
+        Self::Datagram,
         Self::Netlink,
         Self::ConnectTcp,
+        Self::FastOpen,
+        Self::FastOpenMessage,
         Self::ConnectAbstract,
         Self::Read,
         Self::Write,
@@ -108,7 +121,10 @@ impl Attempt {
         match self {
             Self::ConnectAbstract => "connect-abstract",
             Self::ConnectTcp => "connect-tcp",
+            Self::Datagram => "udp-socket",
             Self::Execute => "execute",
+            Self::FastOpen => "fast-open",
+            Self::FastOpenMessage => "fast-open-message",
             Self::Internet => "internet-socket",
             Self::Netlink => "netlink-socket",
             Self::Read => "read-outside",
@@ -125,11 +141,27 @@ impl Attempt {
         Self::ALL.into_iter().find(|attempt| attempt.word() == word)
     }
 
-    /// What must come of it.
-    pub fn must(self) -> Must {
+    /// What must come of it in a process that is confined to `folders`; `None` if it may do that.
+    pub fn must(self, folders: &Folders) -> Option<Must> {
         match self {
-            Self::Execute | Self::Internet | Self::Take | Self::Trace => Must::End,
-            _ => Must::Fail,
+            Self::Datagram if folders.use_names() => None,
+            // A library may try it.
+            Self::Datagram if folders.use_network() => Some(Must::Fail),
+            Self::Internet if folders.use_network() => None,
+            Self::Datagram
+            | Self::Execute
+            | Self::FastOpen
+            | Self::FastOpenMessage
+            | Self::Internet
+            | Self::Take
+            | Self::Trace => Some(Must::End),
+            Self::ConnectAbstract
+            | Self::ConnectTcp
+            | Self::Netlink
+            | Self::Read
+            | Self::Signal
+            | Self::Spawn
+            | Self::Write => Some(Must::Fail),
         }
     }
 
@@ -144,9 +176,9 @@ impl Attempt {
                 let address = UnixAddress::from_abstract_name(&name)?;
                 Prepared::Abstract(UnixListener::bind_addr(&address)?, name)
             }
-            Self::ConnectTcp => {
+            Self::ConnectTcp | Self::FastOpen | Self::FastOpenMessage => {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-                Prepared::Tcp(listener, socket(AddressFamily::INET, SocketType::STREAM, None)?)
+                Prepared::Tcp(self, listener, socket(AddressFamily::INET, SocketType::STREAM, None)?)
             }
             Self::Take => {
                 let process = getppid().unwrap_or_else(getpid);
@@ -156,12 +188,12 @@ impl Attempt {
         })
     }
 
-    /// Judges how the process ended that tried it.
-    pub fn outcome(self, ended: &Output) -> Outcome {
+    /// Judges how the process ended that tried it, of which `must` was to come.
+    pub fn outcome(must: Must, ended: &Output) -> Outcome {
         let printed = String::from_utf8_lossy(&ended.stdout);
         let printed = printed.trim();
         let failed = printed.strip_prefix("failed: ");
-        match (self.must(), ended.status.signal(), failed) {
+        match (must, ended.status.signal(), failed) {
             (Must::End, Some(libc::SIGSYS), _) => {
                 Outcome { held: true, detail: "ended by the kernel".into() }
             }
@@ -198,9 +230,17 @@ impl Prepared {
             Self::Abstract(_listener, name) => {
                 UnixStream::connect_addr(&UnixAddress::from_abstract_name(name)?).map(drop)
             }
-            Self::Tcp(listener, socket) => {
+            Self::Tcp(attempt, listener, socket) => {
                 let SocketAddr::V4(address) = listener.local_addr()? else { return Ok(()) };
-                Ok(connect(&socket, &address)?)
+                match attempt {
+                    Attempt::FastOpen => sendto(&socket, b"0", FAST_OPEN, &address).map(drop)?,
+                    Attempt::FastOpenMessage => {
+                        let (bytes, mut none) = ([IoSlice::new(b"0")], SendAncillaryBuffer::default());
+                        sendmsg_addr(&socket, &address, &bytes, &mut none, FAST_OPEN).map(drop)?;
+                    }
+                    _ => connect(&socket, &address)?,
+                }
+                Ok(())
             }
             Self::Process(process) => Ok(pidfd_getfd(process, 0, PidfdGetfdFlags::empty()).map(drop)?),
             Self::Ready(Attempt::Execute) => Err(other_program()?.exec()),
@@ -208,7 +248,10 @@ impl Prepared {
             // It is not stopped, and free again when this process ends.
             Self::Ready(Attempt::Trace) => Ok(ptrace::seize(Pid::parent(), ptrace::Options::empty())?),
             Self::Ready(Attempt::Signal) => Ok(test_kill_process(getppid().unwrap_or_else(getpid))?),
-            Self::Ready(Attempt::Internet) => UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(drop),
+            Self::Ready(Attempt::Internet) => {
+                Ok(socket(AddressFamily::INET, SocketType::STREAM, None).map(drop)?)
+            }
+            Self::Ready(Attempt::Datagram) => UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map(drop),
             Self::Ready(Attempt::Netlink) => {
                 Ok(socket(AddressFamily::NETLINK, SocketType::RAW, None).map(drop)?)
             }
@@ -218,9 +261,13 @@ impl Prepared {
                 File::create_new(&file)?.write_all(b"confinement did not hold\n")?;
                 fs::remove_file(file)
             }
-            Self::Ready(Attempt::ConnectAbstract | Attempt::ConnectTcp | Attempt::Take) => {
-                Err(io::Error::other("was not prepared"))
-            }
+            Self::Ready(
+                Attempt::ConnectAbstract
+                | Attempt::ConnectTcp
+                | Attempt::FastOpen
+                | Attempt::FastOpenMessage
+                | Attempt::Take,
+            ) => Err(io::Error::other("was not prepared")),
         }
     }
 }

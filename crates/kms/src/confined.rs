@@ -71,28 +71,28 @@ pub(crate) fn findings(enforced: Option<&Enforced>, config: &Config) -> Vec<Find
 
 /// Tries everything in a process of its own, and says what came of it and where that is logged.
 pub(crate) fn probe(config: &Config, file: &ConfigFile, output: Output) -> ExitCode {
-    let on_network = config.folders(&file.config).use_network();
+    let folders = config.folders(&file.config);
     let mut held = true;
     let mut lines = Vec::new();
-    // What the configuration asks for is no attempt.
-    let attempts = Attempt::ALL.into_iter().filter(|one| *one != Attempt::Internet || !on_network);
-    for attempt in attempts {
-        let (outcome, logged) = match try_apart(attempt, file) {
-            Ok((ended, logged)) => (attempt.outcome(&ended), logged),
+    for attempt in Attempt::ALL {
+        // What the configuration asks for is no attempt.
+        let Some(must) = attempt.must(&folders) else { continue };
+        let (outcome, logged) = match try_apart(attempt, must, file) {
+            Ok((ended, logged)) => (Attempt::outcome(must, &ended), logged),
             Err(error) => {
                 eprintln!("casemate-kms: {error}");
                 return ExitCode::FAILURE;
             }
         };
         held &= outcome.held;
-        lines.push((attempt, outcome, logged));
+        lines.push((attempt, must, outcome, logged));
     }
     match output {
         Output::Json => {
             let attempts: Vec<_> = lines
                 .iter()
-                .map(|(attempt, outcome, logged)| {
-                    let must = match attempt.must() {
+                .map(|(attempt, must, outcome, logged)| {
+                    let must = match must {
                         Must::End => "end the process",
                         Must::Fail => "fail",
                     };
@@ -105,7 +105,7 @@ pub(crate) fn probe(config: &Config, file: &ConfigFile, output: Output) -> ExitC
             println!("{}", serde_json::json!({"attempts": attempts, "held": held}));
         }
         Output::Table => {
-            for (attempt, outcome, logged) in &lines {
+            for (attempt, _, outcome, logged) in &lines {
                 let verdict = if outcome.held { "ok  " } else { "FAIL" };
                 println!("{verdict}  {}: {}; {logged}", attempt.word(), outcome.detail);
             }
@@ -114,7 +114,7 @@ pub(crate) fn probe(config: &Config, file: &ConfigFile, output: Output) -> ExitC
     if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn try_apart(attempt: Attempt, file: &ConfigFile) -> io::Result<(Ended, String)> {
+fn try_apart(attempt: Attempt, must: Must, file: &ConfigFile) -> io::Result<(Ended, String)> {
     let log = KernelLog::from_now();
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["probe", "--attempt", attempt.word(), "--config"]).arg(&file.config);
@@ -125,7 +125,7 @@ fn try_apart(attempt: Attempt, file: &ConfigFile) -> io::Result<(Ended, String)>
     let pid = child.id();
     let ended = child.wait_with_output()?;
     let logged = match log {
-        Ok(log) => logged(log, pid, attempt.must()),
+        Ok(log) => logged(log, pid, must),
         Err(error) => format!("the kernel's log can't be read: {error}"),
     };
     Ok((ended, logged))

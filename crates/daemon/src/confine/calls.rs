@@ -15,7 +15,10 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-use self::Condition::{Always, Data, Internet, Ioctls, Local, Own, Packets, Prctls, Remote, Thread};
+use self::Condition::{
+    Always, Data, Datagram, FastOpen, FastOpenOption, Foreign, ForeignOnNetwork, Internet, Ioctls, Local,
+    Own, Packets, Prctls, Stream, Thread,
+};
 
 /// System calls that are treated alike.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,16 @@ pub enum Condition {
     Always,
     /// Protection without `PROT_EXEC`: memory that is written never becomes code.
     Data,
+    /// A UDP socket of family `AF_INET` or `AF_INET6`.
+    Datagram,
+    /// Flags, in the argument of this number from 0, with `MSG_FASTOPEN`: it connects without `connect`.
+    FastOpen(u8),
+    /// The socket option that puts a connection off until something is sent, `TCP_FASTOPEN_CONNECT`.
+    FastOpenOption,
+    /// A socket of another family than `AF_UNIX`.
+    Foreign,
+    /// A socket of another family than `AF_UNIX`, `AF_INET` and `AF_INET6`.
+    ForeignOnNetwork,
     /// A socket of family `AF_INET`, `AF_INET6` or `AF_PACKET`.
     Internet,
     /// An ioctl that makes a descriptor non-blocking, close-on-exec, or asks whether it is a terminal.
@@ -47,8 +60,9 @@ pub enum Condition {
     Packets,
     /// The name of a thread or of a piece of memory.
     Prctls,
-    /// A socket of family `AF_INET` or `AF_INET6`.
-    Remote,
+    /// A TCP socket of family `AF_INET` or `AF_INET6`, and none of another protocol that carries a stream (MPTCP, SCTP):
+    /// Landlock knows TCP alone.
+    Stream,
     /// A thread, not a process.
     Thread,
 }
@@ -155,11 +169,29 @@ pub const ALLOWED: &[Group] = &[
     Group { reason: "descriptors' modes, by ioctl", condition: Ioctls, calls: calls![SYS_ioctl] },
 ];
 
+/// What of networks a daemon uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Networks {
+    /// Nothing.
+    None,
+    /// TCP to hosts that are known by number.
+    Tcp,
+    /// TCP to hosts that are known by name, and whom to ask for it.
+    TcpAndNames,
+}
+
 /// What a daemon does beside that whose key service is on a network.
-pub const ALLOWED_ON_NETWORK: &[Group] = &[
+pub const ALLOWED_ON_NETWORK: &[Group] = &[Group {
+    reason: "sockets to key services; to which ports is for Landlock to say",
+    condition: Stream,
+    calls: calls![SYS_socket],
+}];
+
+/// What it does beside that if a key service is known by name.
+pub const ALLOWED_FOR_NAMES: &[Group] = &[
     Group {
-        reason: "sockets to key services, and to what looks their names up; to which ports is for Landlock to say",
-        condition: Remote,
+        reason: "what looks names up, and compares addresses; Landlock has no say in UDP",
+        condition: Datagram,
         calls: calls![SYS_socket],
     },
     Group {
@@ -196,6 +228,21 @@ pub const FATAL: &[Group] = &[
         reason: "speaking to a network: nothing that is linked in does, and a service on one gets its own process",
         condition: Internet,
         calls: calls![SYS_socket],
+    },
+    Group {
+        reason: "connecting by sending, which Landlock's check of `connect` does not see",
+        condition: FastOpen(2),
+        calls: calls![SYS_sendmsg],
+    },
+    Group {
+        reason: "the same, of calls with one argument more",
+        condition: FastOpen(3),
+        calls: calls![SYS_sendmmsg SYS_sendto],
+    },
+    Group {
+        reason: "the same, by an option of the socket",
+        condition: FastOpenOption,
+        calls: calls![SYS_setsockopt],
     },
     Group {
         reason: "looking into other processes, or taking what they have open",
@@ -242,6 +289,20 @@ pub const FATAL: &[Group] = &[
     },
 ];
 
+/// Sockets of code that is not ours, unless it may speak to networks.
+const DENIED: &[Group] = &[Group {
+    reason: "networks, and families of sockets that reach the kernel or a hypervisor and that no module needs",
+    condition: Foreign,
+    calls: calls![SYS_socket SYS_socketpair],
+}];
+
+/// The same, if it may.
+const DENIED_ON_NETWORK: &[Group] = &[Group {
+    reason: "families of sockets that reach the kernel, a hypervisor or the wire itself, and that no module needs",
+    condition: ForeignOnNetwork,
+    calls: calls![SYS_socket SYS_socketpair],
+}];
+
 /// The filters can't be made or installed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -257,32 +318,42 @@ pub enum CallsError {
     Refused(#[from] seccompiler::Error),
 }
 
-/// Only [`ALLOWED`] from now on; on a network, [`ALLOWED_ON_NETWORK`] too.
-pub(super) fn confine(on_network: bool) -> Result<(), CallsError> {
-    let (allowed, fatal): (Vec<Group>, Vec<Group>) = if on_network {
-        let fatal = FATAL.iter().filter(|group| group.condition != Internet).chain(FATAL_ON_NETWORK);
-        (ALLOWED.iter().chain(ALLOWED_ON_NETWORK).copied().collect(), fatal.copied().collect())
-    } else {
-        (ALLOWED.into(), FATAL.into())
-    };
-    // Every filter is asked, the most severe answer counts, and of two errors the newer filter's. The one that refuses
-    // to install more is the last.
-    let fatal = filter(&fatal, SeccompAction::Allow, SeccompAction::KillProcess)?;
-    let absent = filter(&allowed, SeccompAction::Errno(libc::ENOSYS as u32), SeccompAction::Allow)?;
-    apply_filter(&fatal)?;
-    apply_filter(&absent)?;
-    Ok(())
+/// Only [`ALLOWED`] from now on, and what `networks` need beside it.
+pub(super) fn confine(networks: Networks) -> Result<(), CallsError> {
+    filters(networks)?.iter().try_for_each(|filter| Ok(apply_filter(filter)?))
 }
 
-/// None of [`FATAL`] from now on, but it fails and does not end the process: for code that is not ours.
+/// In the order in which they are applied. Every filter is asked, the most severe answer counts, and of two errors the
+/// newer filter's. The one that refuses to install more is the last.
+fn filters(networks: Networks) -> Result<[BpfProgram; 2], CallsError> {
+    let mut allowed = ALLOWED.to_vec();
+    let mut fatal = FATAL.to_vec();
+    if networks != Networks::None {
+        allowed.extend(ALLOWED_ON_NETWORK);
+        fatal.retain(|group| group.condition != Internet);
+        fatal.extend(FATAL_ON_NETWORK);
+    }
+    if networks == Networks::TcpAndNames {
+        allowed.extend(ALLOWED_FOR_NAMES);
+    }
+    Ok([
+        filter(&fatal, SeccompAction::Allow, SeccompAction::KillProcess)?,
+        filter(&allowed, SeccompAction::Errno(libc::ENOSYS as u32), SeccompAction::Allow)?,
+    ])
+}
+
+/// None of [`FATAL`] from now on, and no sockets but local ones and those of `networks`; it fails and does not end the
+/// process: for code that is not ours. Fast connections are its own business: no port is closed to it on a network.
 pub(super) fn deny(networks: bool, programs: bool) -> Result<(), CallsError> {
-    let denied = |group: &&Group| match group.condition {
-        Internet => networks,
-        _ => programs || !group.calls.iter().any(|(_, number)| *number == libc::SYS_execve),
-    };
-    let groups: Vec<Group> = FATAL.iter().filter(denied).copied().collect();
-    apply_filter(&filter(&groups, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))?)?;
-    Ok(())
+    Ok(apply_filter(&denying(networks, programs)?)?)
+}
+
+fn denying(networks: bool, programs: bool) -> Result<BpfProgram, CallsError> {
+    let starts = |group: &Group| group.calls.iter().any(|(_, number)| *number == libc::SYS_execve);
+    let denied = |group: &&Group| group.condition == Always && !(programs && starts(group));
+    let sockets = if networks { DENIED_ON_NETWORK } else { DENIED };
+    let groups: Vec<Group> = FATAL.iter().filter(denied).chain(sockets).copied().collect();
+    filter(&groups, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM as u32))
 }
 
 fn filter(
@@ -307,77 +378,66 @@ impl Condition {
     /// One of them must hold; none: always.
     fn rules(self) -> Result<Vec<SeccompRule>, BackendError> {
         use SeccompCmpArgLen::{Dword, Qword};
-        use SeccompCmpOp::{Eq, MaskedEq};
+        use SeccompCmpOp::{Eq, MaskedEq, Ne};
 
-        let bits = |mask: i32| MaskedEq(u64::from(mask.unsigned_abs()));
-        let accepted: Vec<(u8, SeccompCmpArgLen, SeccompCmpOp, u64)> = match self {
+        type Test = (u8, SeccompCmpArgLen, SeccompCmpOp, u64);
+
+        const FAMILY: u8 = 0;
+        const HOSTS: [i32; 2] = [libc::AF_INET, libc::AF_INET6];
+        let number = |value: i32| u64::from(value.unsigned_abs());
+        let bits = |mask: i32| MaskedEq(number(mask));
+        let one = |argument, value: i32| -> Test { (argument, Dword, Eq, number(value)) };
+        let other = |argument, value: i32| -> Test { (argument, Dword, Ne, number(value)) };
+        let has = |argument, flag: i32| -> Test { (argument, Dword, bits(flag), number(flag)) };
+        // How a socket is opened stands in the same argument as its kind.
+        let kind = !(number(libc::SOCK_CLOEXEC) | number(libc::SOCK_NONBLOCK)) & u64::from(u32::MAX);
+        let of_hosts = |of_kind: i32, protocol: i32| {
+            let tests = HOSTS.map(|family| {
+                [0, protocol].map(|protocol| {
+                    vec![one(FAMILY, family), (1, Dword, MaskedEq(kind), number(of_kind)), one(2, protocol)]
+                })
+            });
+            tests.concat()
+        };
+        // In a rule, all must hold.
+        let accepted: Vec<Vec<Test>> = match self {
             Always => vec![],
-            Data => vec![(2, Dword, bits(libc::PROT_EXEC), 0)],
-            Ioctls => {
-                [libc::FIOCLEX, libc::FIONBIO, libc::TCGETS].map(|request| (1, Dword, Eq, request)).into()
+            Data => vec![vec![(2, Dword, bits(libc::PROT_EXEC), 0)]],
+            Datagram => of_hosts(libc::SOCK_DGRAM, libc::IPPROTO_UDP),
+            FastOpen(flags) => vec![vec![has(flags, libc::MSG_FASTOPEN)]],
+            FastOpenOption => {
+                vec![vec![one(1, libc::IPPROTO_TCP), one(2, libc::TCP_FASTOPEN_CONNECT)]]
             }
-            Internet => [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET]
-                .map(|family| (0, Dword, Eq, u64::from(family.unsigned_abs())))
+            Foreign => vec![vec![other(FAMILY, libc::AF_UNIX)]],
+            ForeignOnNetwork => {
+                let [four, six] = HOSTS;
+                vec![[libc::AF_UNIX, four, six].map(|family| other(FAMILY, family)).into()]
+            }
+            Ioctls => [libc::FIOCLEX, libc::FIONBIO, libc::TCGETS]
+                .map(|request| vec![(1, Dword, Eq, request)])
                 .into(),
-            Packets => vec![(0, Dword, Eq, u64::from(libc::AF_PACKET.unsigned_abs()))],
-            Remote => [libc::AF_INET, libc::AF_INET6]
-                .map(|family| (0, Dword, Eq, u64::from(family.unsigned_abs())))
-                .into(),
-            Local => vec![(0, Dword, Eq, u64::from(libc::AF_UNIX.unsigned_abs()))],
-            Own => vec![(0, Dword, Eq, 0)],
-            Prctls => [libc::PR_SET_NAME, libc::PR_SET_VMA]
-                .map(|option| (0, Dword, Eq, u64::from(option.unsigned_abs())))
-                .into(),
+            Internet => {
+                HOSTS.into_iter().chain([libc::AF_PACKET]).map(|one_of| vec![one(FAMILY, one_of)]).collect()
+            }
+            Local => vec![vec![one(FAMILY, libc::AF_UNIX)]],
+            Own => vec![vec![one(0, 0)]],
+            Packets => vec![vec![one(FAMILY, libc::AF_PACKET)]],
+            Prctls => [libc::PR_SET_NAME, libc::PR_SET_VMA].map(|option| vec![one(0, option)]).into(),
+            Stream => of_hosts(libc::SOCK_STREAM, libc::IPPROTO_TCP),
             Thread => {
-                let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
-                vec![(0, Qword, MaskedEq(thread), thread)]
+                let thread = number(libc::CLONE_THREAD);
+                vec![vec![(0, Qword, MaskedEq(thread), thread)]]
             }
+        };
+        let condition = |(argument, length, compare, value): Test| {
+            SeccompCondition::new(argument, length, compare, value)
         };
         accepted
             .into_iter()
-            .map(|(argument, length, compare, value)| {
-                SeccompRule::new(vec![SeccompCondition::new(argument, length, compare, value)?])
-            })
+            .map(|tests| SeccompRule::new(tests.into_iter().map(condition).collect::<Result<_, _>>()?))
             .collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    fn numbers(groups: &[Group]) -> Vec<c_long> {
-        groups.iter().flat_map(|group| group.calls).map(|(_, number)| *number).collect()
-    }
-
-    #[test]
-    fn each_call_stands_once_in_one_list_but_sockets() {
-        let (allowed, fatal) = (numbers(ALLOWED), numbers(FATAL));
-        let both: Vec<_> = fatal.iter().filter(|number| allowed.contains(number)).collect();
-        assert_eq!(both, [&libc::SYS_socket], "a local one is allowed, an internet one ends the process");
-        let all: BTreeSet<_> = allowed.iter().chain(&fatal).collect();
-        assert_eq!(all.len(), allowed.len() + fatal.len() - 1);
-    }
-
-    #[test]
-    fn each_group_says_why_and_only_sockets_are_fatal_under_a_condition() {
-        assert!(ALLOWED.iter().chain(FATAL).all(|group| group.reason.len() > 10));
-        let conditions: Vec<_> =
-            FATAL.iter().filter(|group| group.condition != Always).map(|group| group.condition).collect();
-        assert_eq!(conditions, [Internet]);
-    }
-
-    #[test]
-    fn what_a_process_could_break_out_by_is_in_no_group() {
-        let allowed = numbers(ALLOWED);
-        for (name, number) in calls![
-            SYS_clone3 SYS_kill SYS_memfd_create SYS_personality SYS_pkey_mprotect SYS_mknodat SYS_symlinkat
-            SYS_seccomp SYS_shmget SYS_tkill
-        ] as &[(&str, c_long)]
-        {
-            assert!(!allowed.contains(number), "{name}");
-        }
-    }
-}
+mod tests;

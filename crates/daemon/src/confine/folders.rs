@@ -13,6 +13,8 @@ use landlock::{
 };
 use rustix::fs::fstat;
 
+use super::calls::Networks;
+
 /// The newest that this was tried on. A newer kernel enforces this much.
 pub(super) const NEWEST: ABI = ABI::V7;
 
@@ -22,6 +24,7 @@ pub(super) const NEWEST: ABI = ABI::V7;
 pub struct Folders {
     folders: Vec<(Access, PathBuf)>,
     network: Option<Ports>,
+    names: bool,
 }
 
 /// Which TCP ports of others.
@@ -43,6 +46,9 @@ pub enum Lacking {
         /// For what.
         verb: &'static str,
     },
+    /// Names of hosts.
+    #[error("this process may not look up names of hosts")]
+    Names,
     /// Any socket to another host.
     #[error("this process may use no network")]
     Network,
@@ -69,6 +75,7 @@ pub(super) struct Kept {
     pub(super) landlock: Landlock,
     pub(super) folders: Vec<Held>,
     network: Option<Ports>,
+    pub(super) networks: Networks,
     /// Declared ones that are not there.
     pub(super) absent: Vec<PathBuf>,
 }
@@ -182,7 +189,8 @@ impl Folders {
     /// Names of hosts can be looked up.
     #[must_use]
     pub fn look_up_names(self) -> Self {
-        NAMES.iter().fold(self.connect(DNS), |folders, file| folders.read_beside(Path::new(file)))
+        let folders = Self { names: true, ..self.connect(DNS) };
+        NAMES.iter().fold(folders, |folders, file| folders.read_beside(Path::new(file)))
     }
 
     /// The first of what `others` have and these do not cover.
@@ -190,7 +198,8 @@ impl Folders {
         let folder = others.folders.iter().find(|(access, folder)| !self.cover(*access, folder));
         let folder =
             folder.map(|(access, folder)| Lacking::Folder { folder: folder.clone(), verb: access.purpose() });
-        folder.or_else(|| match (&self.network, &others.network) {
+        let names = (others.names && !self.names && self.network.is_some()).then_some(Lacking::Names);
+        folder.or(names).or_else(|| match (&self.network, &others.network) {
             (Some(Ports::All), _) | (_, None) => None,
             (None, Some(_)) => Some(Lacking::Network),
             (Some(_), Some(Ports::All)) => Some(Lacking::Network),
@@ -203,6 +212,19 @@ impl Folders {
     /// Whether there is anything on a network among them.
     pub fn use_network(&self) -> bool {
         self.network.is_some()
+    }
+
+    /// Whether names of hosts can be looked up.
+    pub fn use_names(&self) -> bool {
+        self.names
+    }
+
+    pub(super) fn networks(&self) -> Networks {
+        match (self.use_network(), self.names) {
+            (false, _) => Networks::None,
+            (true, false) => Networks::Tcp,
+            (true, true) => Networks::TcpAndNames,
+        }
     }
 
     fn with(mut self, access: Access, folder: PathBuf) -> Self {
@@ -290,16 +312,20 @@ impl Held {
 impl Kept {
     /// What the process can use.
     pub(super) fn folders(&self) -> Folders {
+        // System calls say so, on any kernel.
+        let names = self.networks == Networks::TcpAndNames;
         match self.landlock {
             Landlock::Version(_) => Folders {
                 folders: self.folders.iter().map(|held| (held.access, held.folder.clone())).collect(),
                 network: if self.landlock.tcp() { self.network.clone() } else { self.all_ports() },
+                names,
             },
             Landlock::Absent(_) => Folders {
                 folders: [Access::Read, Access::Sockets, Access::State]
                     .map(|access| (access, "/".into()))
                     .into(),
                 network: self.all_ports(),
+                names,
             },
         }
     }
@@ -364,6 +390,7 @@ pub(super) fn confine(folders: &Folders) -> Result<Kept, FilesError> {
         landlock: Landlock::Absent(""),
         folders: Vec::new(),
         network: folders.network.clone(),
+        networks: folders.networks(),
         absent: Vec::new(),
     };
     // Landlock 1 (Linux 5.13 to 5.18) refuses every move from one folder to another: no socket could be bound.
@@ -449,8 +476,13 @@ mod tests {
         }
         let etc = at("etc");
         let held = Held::of(Access::Read, &etc, &PathFd::new(&etc).unwrap()).unwrap();
-        let mut kept =
-            Kept { landlock: Landlock::Version(3), folders: vec![held], network: None, absent: vec![] };
+        let mut kept = Kept {
+            landlock: Landlock::Version(3),
+            folders: vec![held],
+            network: None,
+            networks: Networks::None,
+            absent: vec![],
+        };
         assert_eq!(kept.reaches(&at("etc/key")), Ok(()));
         assert_eq!(kept.reaches(&at("etc/absent")), Ok(()));
 
@@ -486,13 +518,19 @@ mod tests {
         assert_eq!(none.lack(&bao), Some(Lacking::Network));
         assert_eq!(bao.lack(&both), Some(Lacking::Port(443)));
         assert_eq!((both.lack(&bao), bao.lack(&none)), (None, None));
-        assert!(Folders::default().look_up_names().lack(&Folders::default().connect(DNS)).is_none());
+        let named = bao.clone().look_up_names().read("/");
+        assert!(named.lack(&Folders::default().connect(DNS)).is_none());
+        assert_eq!(bao.clone().read("/").connect(DNS).lack(&named), Some(Lacking::Names));
         // Where Landlock is absent, system calls still forbid what was not declared.
-        let kept = |network| {
-            Kept { landlock: Landlock::Absent(""), folders: vec![], network, absent: vec![] }.folders()
+        let kept = |declared: &Folders| {
+            let (network, networks) = (declared.network.clone(), declared.networks());
+            Kept { landlock: Landlock::Absent(""), folders: vec![], network, networks, absent: vec![] }
+                .folders()
         };
-        assert_eq!(kept(None).lack(&both), Some(Lacking::Network));
-        assert_eq!(kept(bao.network.clone()).lack(&both.read("/etc").state("/var")), None);
+        assert_eq!(kept(&none).lack(&both), Some(Lacking::Network));
+        assert_eq!(kept(&bao).lack(&both.read("/etc").state("/var")), None);
+        assert_eq!(kept(&bao).lack(&named), Some(Lacking::Names));
+        assert_eq!(kept(&named).lack(&named), None);
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Profile {
     pub fn confine(&self) -> Result<(), ConfineError> {
         keep_private()?;
         self.confine_files()?;
-        calls::deny(!self.network, self.programs.is_empty())?;
+        calls::deny(self.network, !self.programs.is_empty())?;
         Ok(())
     }
 

@@ -38,7 +38,7 @@ fn a_confined_process_can_do_none_of_what_one_who_broke_in_would_try() {
     let host = Host::new();
     let (code, attempts) = probe(&host, &[]);
     assert!(attempts.iter().all(|one| one.held), "{attempts:#?}");
-    assert_eq!((code, attempts.len()), (Some(0), 11));
+    assert_eq!((code, attempts.len()), (Some(0), 14));
     for fatal in FATAL {
         let one = attempts.iter().find(|one| one.attempt == fatal).unwrap();
         assert_eq!(one.outcome, "ended by the kernel");
@@ -46,7 +46,42 @@ fn a_confined_process_can_do_none_of_what_one_who_broke_in_would_try() {
 }
 
 /// What ends the process: another program, another process's debugger, a network.
-const FATAL: [&str; 4] = ["execute", "trace", "take-descriptor", "internet-socket"];
+const FATAL: [&str; 7] = [
+    "execute",
+    "trace",
+    "take-descriptor",
+    "internet-socket",
+    "udp-socket",
+    "fast-open",
+    "fast-open-message",
+];
+
+/// With a key service on a network: its port and no other way there; UDP only to ask for its name.
+#[test]
+fn a_process_with_a_key_service_on_a_network_can_do_nothing_else_there() {
+    let host = Host::new();
+    for (address, asked_for) in
+        [("192.0.2.1", ["internet-socket"].as_slice()), ("bao.example", &["internet-socket", "udp-socket"])]
+    {
+        let config = format!(
+            "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\nclusterId: prod\nstateDirectory: {}\nproviders:\n- \
+             name: main\n  endpoint: unix://{}\n  rootKeys:\n  - name: bao\n    transit: {{addresses: \
+             ['https://{address}:8200'], key: k8s, auth: {{tokenFile: {{path: /run/token}}}}}}\n",
+            host.state().display(),
+            host.socket().display(),
+        );
+        fs::write(host.config(), config).unwrap();
+        let (code, attempts) = probe(&host, &[]);
+        assert!(code == Some(0) && attempts.iter().all(|one| one.held), "{address}: {attempts:#?}");
+        let words: Vec<_> = attempts.iter().map(|one| &*one.attempt).collect();
+        assert_eq!(words.len(), 14 - asked_for.len(), "{words:?}");
+        assert!(!asked_for.iter().any(|word| words.contains(word)), "{words:?}");
+        for fatal in ["fast-open", "fast-open-message"] {
+            let one = attempts.iter().find(|one| one.attempt == fatal).unwrap();
+            assert_eq!(one.outcome, "ended by the kernel", "{fatal}");
+        }
+    }
+}
 
 /// Or else the test above would show nothing.
 #[test]

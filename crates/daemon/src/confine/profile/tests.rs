@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
+use rustix::net::{AddressFamily, SocketType, socket};
+
 use super::*;
 
 const INSIDE: &str = "CASEMATE_TEST_FOLDER";
@@ -32,6 +34,18 @@ fn kind<T>(done: io::Result<T>) -> Option<ErrorKind> {
     done.err().map(|error| error.kind())
 }
 
+/// What comes of sockets that reach the kernel, a hypervisor or the wire itself.
+fn families_but_local_and_internet() -> [Option<ErrorKind>; 4] {
+    // AF_NETLINK, AF_PACKET, AF_ALG, AF_VSOCK.
+    [16, 17, 38, 40].map(|family| {
+        let family = AddressFamily::from_raw(family);
+        [SocketType::STREAM, SocketType::DGRAM, SocketType::RAW, SocketType::SEQPACKET]
+            .into_iter()
+            .map(|of_type| kind(socket(family, of_type, None).map_err(io::Error::from)))
+            .reduce(|one, other| if one == other { one } else { None })?
+    })
+}
+
 #[test]
 fn foreign_code_reaches_what_is_named_and_nothing_else() {
     apart("foreign_code_reaches_what_is_named_and_nothing_else", |folder| {
@@ -52,6 +66,7 @@ fn foreign_code_reaches_what_is_named_and_nothing_else() {
         assert_eq!(kind(TcpStream::connect(address)), denied, "no network");
         assert_eq!(kind(UdpSocket::bind("127.0.0.1:0")), denied);
         UnixStream::pair().unwrap();
+        assert_eq!(families_but_local_and_internet(), [denied; 4]);
         // Libraries can be loaded, and it can look at itself.
         assert!(fs::read_dir("/usr/lib").unwrap().count() > 0);
         assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
@@ -79,6 +94,13 @@ fn a_network_is_there_for_whom_it_is_named() {
         Profile::default().read(folder.join("read")).and(one).confine().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        UdpSocket::bind("127.0.0.1:0").unwrap();
+        UnixStream::pair().unwrap();
+        assert_eq!(
+            families_but_local_and_internet(),
+            [Some(ErrorKind::PermissionDenied); 4],
+            "not what was named"
+        );
         assert_eq!(kind(fs::read(folder.join("outside/file"))), Some(ErrorKind::PermissionDenied));
         assert_eq!(fs::read_to_string(folder.join("read/file")).unwrap(), "read");
     });
