@@ -252,7 +252,8 @@ impl<'lab> Plugin<'lab> {
         Err(self.no_switch(before))
     }
 
-    /// Has its root keys looked at, and doesn't wait for the end of it.
+    /// Has its root keys looked at, and doesn't wait for the end of it. Whoever asks too often waits with it: it looks when
+    /// it may, or by itself.
     pub fn refresh(&self) -> Result<()> {
         let socket = self.admin_socket();
         let ask = || -> std::io::Result<String> {
@@ -263,10 +264,10 @@ impl<'lab> Plugin<'lab> {
             Ok(answer)
         };
         let answer = ask().map_err(Error::file("POST /refresh to", &socket))?;
-        if answer.split(' ').nth(1).is_some_and(|status| status.starts_with('2')) {
-            return Ok(());
+        match answer.split(' ').nth(1) {
+            Some("202" | "429") => Ok(()),
+            _ => Err(Error::Answer { command: "POST /refresh".into(), found: answer }),
         }
-        Err(Error::Answer { command: "POST /refresh".into(), found: answer })
     }
 
     fn no_switch(&self, before: &str) -> Error {

@@ -2,7 +2,7 @@
 //!
 //! `GET /livez`, `/readyz`, `/metrics`, `/status`; nothing secret, and no call to a key service. What it shows is read
 //! from atomics and immutable snapshots, so that no KMS call waits for who looks here. `POST /refresh` changes nothing
-//! either but when observers look at their root keys. Each connection has one request and a deadline; those beyond a
+//! either but when observers look at their root keys, and that not without end. Each connection has one request and a deadline; those beyond a
 //! fixed number are refused at once.
 //!
 //! Map: [`status`] (the document), [`metrics`] (names, units, text), [`refresh`].
@@ -76,12 +76,13 @@ impl Shown {
 #[derive(Clone, Debug)]
 pub struct Admin {
     shown: Arc<ArcSwap<Shown>>,
+    refreshes: Arc<refresh::Allowance>,
 }
 
 impl Admin {
     /// Shows what is there when it is asked.
     pub fn new(shown: Arc<ArcSwap<Shown>>) -> Self {
-        Self { shown }
+        Self { shown, refreshes: Arc::default() }
     }
 
     /// Serves until `stop`.
@@ -116,7 +117,7 @@ impl Admin {
         let shown = self.shown.load_full();
         if path == "/refresh" {
             return match *method {
-                Method::POST => refresh::answer(&shown, request.uri().query()),
+                Method::POST => refresh::answer(&shown, &self.refreshes, request.uri().query()),
                 _ => only("POST"),
             };
         }

@@ -1,7 +1,7 @@
 //! `casemate kms refresh`: root keys are looked at now, and not when it is their turn.
 use std::time::Duration;
 
-use casemate_kms::admin::refresh::{Asked, AskedOf};
+use casemate_kms::admin::refresh::{Asked, AskedOf, TooSoon};
 use casemate_kms::admin::status::{Document, ProviderStatus};
 use hyper::{Method, StatusCode};
 use serde::Serialize;
@@ -17,14 +17,15 @@ Have a casemate-kms look at its root keys now.
 
 It looks at files every 10 seconds by itself, and at key services every 200 seconds. After a rotation nobody needs to wait \
 that long: asked on each node, all nodes write under the new version some seconds later. Nothing else changes: what is seen \
-has to be seen twice as ever. However often it is asked for, there is a look every 5 seconds at most.";
+has to be seen twice as ever. However often it is asked for, there is a look every 5 seconds at most; of key services, \
+ten are granted one after the other, then one every two minutes.";
 
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0  asked for; with --wait: each provider has looked, writes, and nothing is wrong or on its way
   1  with --wait: it has looked, and does not write, or something is wrong
   2  the command line is wrong, or no provider has that name
-  3  the admin socket can't be reached, or the look has not ended in time";
+  3  the admin socket can't be reached, the look has not ended in time, or it was asked for too often";
 
 /// Between two looks at `/status`.
 const BETWEEN: Duration = Duration::from_millis(200);
@@ -58,6 +59,12 @@ enum RefreshError {
          every 10 seconds; upgrade it"
     )]
     Older { socket: Socket, code: StatusCode },
+    #[error(
+        "nothing was asked for: the root keys of provider {} were looked at as often as can be asked for, and somebody may \
+         pay for each look; ask again in {} s, or wait: it looks by itself, every 200 s at least",
+        soon.provider, soon.retry_after_seconds
+    )]
+    TooSoon { soon: TooSoon },
     #[error(
         "provider {provider} has not ended its look after {waited:?}: its root keys are slow or out, see `casemate kms \
          status --admin`; --wait=2m waits longer"
@@ -123,6 +130,10 @@ pub(super) async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         (StatusCode::NOT_FOUND, said) if provider.is_some() && said.starts_with(b"there is no provider") => {
             let said = String::from_utf8_lossy(&said).trim_end().to_owned();
             return Err(Failure::new(Exit::Usage, &RefreshError::NoSuchProvider { said }));
+        }
+        (StatusCode::TOO_MANY_REQUESTS, text) => {
+            let soon = understood(&admin, &text)?;
+            return Err(Failure::new(Exit::Unknown, &RefreshError::TooSoon { soon }));
         }
         (code @ (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED), _) => {
             return Err(Failure::new(Exit::Unknown, &RefreshError::Older { socket: admin, code }));

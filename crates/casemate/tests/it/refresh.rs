@@ -51,6 +51,12 @@ fn what_can_t_be_asked_is_exit_code_3() {
         ("405 Method Not Allowed", "only GET\n", "upgrade it"),
         ("404 Not Found", "there are /livez, /readyz, /metrics and /status\n", "upgrade it"),
         ("503 Service Unavailable", "", "is busy"),
+        (
+            "429 Too Many Requests",
+            r#"{"provider": "casemate", "retry_after_seconds": 57}"#,
+            "provider casemate were looked at as often as can be asked for, and somebody may pay for each look; ask again in \
+             57 s",
+        ),
         ("200 OK", "{}", "is not the admin socket of a casemate-kms"),
         ("202 Accepted", "{}", "is not understood"),
         // A program that was started again meanwhile counts anew: here it never says how far it is.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use casemate_keyservice::Class;
-use casemate_kms::admin::refresh::Asked;
+use casemate_kms::admin::refresh::{Asked, TooSoon};
 use casemate_kms::provider::{Provider, succession};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,15 +25,20 @@ async fn asked(window: &Window, query: &str) -> Vec<(String, u64)> {
     providers.into_iter().map(|of| (of.name, of.refresh)).collect()
 }
 
-async fn named(name: &str) -> Arc<Provider> {
-    let mut settings = settings(&[&double(name)]);
+/// Of a root key that nobody pays for, or somebody does.
+async fn named(name: &str, paid: bool) -> Arc<Provider> {
+    let key = double(name);
+    if !paid {
+        key.is_local();
+    }
+    let mut settings = settings(&[&key]);
     settings.name = name.into();
     Node::start(settings).await.provider
 }
 
 #[tokio::test]
 async fn all_providers_are_asked_or_the_one_that_is_named() {
-    let window = Window::open([named("a").await, named("b").await]).await;
+    let window = Window::open([named("a", false).await, named("b", false).await]).await;
     let pair = |name: &str, number| (name.to_owned(), number);
     assert_eq!(asked(&window, "").await, [pair("a", 1), pair("b", 1)]);
     assert_eq!(asked(&window, "?provider=b").await, [pair("b", 2)]);
@@ -80,13 +87,27 @@ async fn what_is_new_writes_some_seconds_later_and_the_rest_is_as_long_as_ever()
     assert_eq!((refreshes.asked, refreshes.done), (1, 1));
     assert_eq!(key.calls().observe, before + 2, "seen twice");
 
-    // Whoever asks without end does not get more than one look in five seconds.
+    // Whoever asks without end gets the nine that are left, each with one look more, and then one every two minutes.
     let (before, since) = (key.calls().observe, Instant::now());
-    while since.elapsed() < Duration::from_secs(60) {
-        asked(&window, "").await;
+    let (mut granted, mut refused) = (0, 0);
+    while since.elapsed() < Duration::from_secs(1210) {
+        match post(&window, "").await {
+            (202, _) => granted += 1,
+            (429, body) => {
+                let soon: TooSoon = serde_json::from_str(&body).unwrap();
+                assert!(soon.provider == "test" && (1..=120).contains(&soon.retry_after_seconds), "{soon:?}");
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!((10..=13).contains(&(key.calls().observe - before)), "{}", key.calls().observe - before);
+    assert!(granted > 100 && refused > 1000, "{granted} and {refused}");
+    // 19 counted ones, and what it does by itself.
+    let looks = key.calls().observe - before;
+    assert!((19..=2 * 19 + 6).contains(&looks), "{looks}");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(post(&window, "").await.0, 202);
     // The last wish is fulfilled, and then there is no hurry.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let refreshes = window.status().await.refreshes.unwrap();
@@ -96,6 +117,55 @@ async fn what_is_new_writes_some_seconds_later_and_the_rest_is_as_long_as_ever()
     assert_eq!(key.calls().observe, before);
     stop.cancel();
     observing.await.unwrap();
+}
+
+/// The clock stands still but for what the test says.
+#[tokio::test(start_paused = true)]
+async fn who_asked_too_often_is_told_when_to_ask_again_and_keeps_nobody_else_from_it() {
+    let key = double("a");
+    let mut a = settings(&[&key]);
+    a.name = "a".into();
+    let mut a = Node::start(a).await;
+    let window = Window::open([a.provider.clone(), named("b", true).await]).await;
+    for number in 1..=10 {
+        assert_eq!(asked(&window, "?provider=a").await[0].1, 2 * number - 1);
+        // Before that look has ended: it is counted once.
+        assert_eq!(asked(&window, "?provider=a").await[0].1, 2 * number);
+        a.observer.look().await;
+    }
+    let mut stream = UnixStream::connect(&window.socket).await.unwrap();
+    stream.write_all(b"POST /refresh?provider=a HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut head = String::new();
+    stream.read_to_string(&mut head).await.unwrap();
+    assert!(head.starts_with("HTTP/1.1 429 ") && head.contains("\r\nretry-after: 120\r\n"), "{head}");
+    // All or none.
+    assert_eq!(post(&window, "").await.0, 429);
+    assert_eq!(asked(&window, "?provider=b").await, [("b".to_owned(), 1)]);
+
+    tokio::time::advance(Duration::from_secs(119)).await;
+    let (code, body) = post(&window, "?provider=a").await;
+    let soon = TooSoon { provider: "a".into(), retry_after_seconds: 1 };
+    assert_eq!((code, serde_json::from_str(&body).ok()), (429, Some(soon)));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(asked(&window, "").await, [("a".to_owned(), 21), ("b".to_owned(), 2)]);
+    a.observer.look().await;
+    assert_eq!(post(&window, "").await.0, 429);
+    // What is not used is not lost, and is no more than that.
+    tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    for _ in 0..10 {
+        asked(&window, "").await;
+        a.observer.look().await;
+    }
+    assert_eq!(post(&window, "").await.0, 429);
+}
+
+/// Files are looked at every ten seconds anyway.
+#[tokio::test]
+async fn root_keys_in_files_can_be_looked_at_as_often_as_one_likes() {
+    let window = Window::open([named("a", false).await]).await;
+    for number in 1..=10 {
+        assert_eq!(asked(&window, "").await[0].1, number);
+    }
 }
 
 /// A look that had begun before is not the one that was asked for.
