@@ -12,7 +12,7 @@
 //! | while it is open | are made: they find out | one at a time, the others fail at once |
 //! | after `Retry-After` | wait that long | are made |
 //! | that did not open | – | not again for [`REMEMBERED_FOR`], [`FAILURES_AT_ONCE`] at once, then one a second |
-//! | that named what is not there | – | the same, but for [`MISSING_FOR`] |
+//! | that named what is not there | – | the same, of all that name it, but for [`MISSING_FOR`] |
 //!
 //! What is [local](Pace::Local) costs nobody anything: it is not retried, and its stored calls are always made.
 
@@ -177,15 +177,15 @@ impl Guarded {
         let ends = Instant::now() + DEADLINE;
         let name = unopened::name(root, core, wrap);
         // Who is refused anyway waits for no place; who had to wait may be refused since.
-        let mut trial = self.admit(&name)?;
+        let mut trial = self.admit(root, &name)?;
         let _place = place(&self.stored, ends).await.ok_or_else(|| silence(&root.lineage))?;
         if trial.is_none() {
-            trial = self.admit(&name)?;
+            trial = self.admit(root, &name)?;
         }
         let started = Instant::now();
         let answer = self.attempt(&root.lineage, ends, |_| true, || self.key.unwrap(root, core, wrap)).await;
         drop(trial);
-        self.note_stored(name, answer.as_ref().err(), started);
+        self.note_stored(root, name, answer.as_ref().err(), started);
         answer
     }
 
@@ -279,12 +279,12 @@ impl Guarded {
     }
 
     /// Whether these bytes may be tried now. What is out is tried by one at a time.
-    fn admit(&self, name: &Digest) -> Result<Option<Trial<'_>>, Failure> {
+    fn admit(&self, root: &Root, name: &Digest) -> Result<Option<Trial<'_>>, Failure> {
         if self.pace() == Pace::Local {
             return Ok(None);
         }
         let (now, mut state, counters) = (Instant::now(), self.state(), self.counters());
-        state.unopened.may_try(name, now).map_err(|untried| match untried {
+        state.unopened.may_try(root, name, now).map_err(|untried| match untried {
             Untried::Remembered(failure) => {
                 counters.negative_hits.one_more();
                 failure
@@ -332,13 +332,16 @@ impl Guarded {
             .and_then(|failure| Some((failure.clone(), now + failure.retry_after?)));
     }
 
-    fn note_stored(&self, name: Digest, failure: Option<&Failure>, started: Instant) {
+    fn note_stored(&self, root: &Root, name: Digest, failure: Option<&Failure>, started: Instant) {
         let (now, mut state) = (Instant::now(), self.state());
         match failure {
-            None => state.latency.took(now - started, now),
+            None => {
+                state.latency.took(now - started, now);
+                state.unopened.opened(root);
+            }
             Some(failure) if unopened::blames_the_bytes(failure) => {
                 state.latency.took(now - started, now);
-                state.unopened.failed(name, failure, now);
+                state.unopened.failed(root, name, failure, now);
             }
             // Who is not let in has asked nothing: it says nothing of how long openings take once it is.
             Some(failure) if failure.class == Class::Credential => {}

@@ -11,8 +11,9 @@
 //! * An observation that is missing or failed changes no key: it is trouble to report, not a value. So is one that fits
 //!   no version or several.
 //! * [`Standing`] never names a key id under which Encrypt would not write.
-//! * Only probes of the active write policy, with a payload of the prober's own, move an outage. No event tells what
-//!   bytes from etcd did: whoever writes etcd could stop all writes.
+//! * Only probes with a payload of the prober's own move an outage: of the active write policy or, while none is active
+//!   and a root key says no, of the one that was ([`Machine::to_probe`]). No event tells what bytes from etcd did: whoever
+//!   writes etcd could stop all writes.
 //! * A root key that no longer opens this node's record is another key: nothing is written under that policy any more,
 //!   however well it wraps, until every root key opens the record.
 //!

@@ -30,8 +30,8 @@ pub enum Event {
     /// A root key of this policy is well and says that this node's record of it is none of its own: *same name, other
     /// key*. To make a new local KEK instead would write what no other node can read.
     RecordNotOpened(KeyId),
-    /// The active policy was tried with the prober's own payload: wrapped, opened again, by every one of its root keys.
-    /// Whatever is wrong with one of them is wrong with the policy; of several, [`Trouble::gravest`] counts.
+    /// What [`Machine::to_probe`] names was tried with the prober's own payload: wrapped, opened again, by every one of its
+    /// root keys. Whatever is wrong with one of them is wrong with the policy; of several, [`Trouble::gravest`] counts.
     Probed(Result<(), Trouble>),
 }
 
@@ -116,13 +116,16 @@ struct Candidate {
     preparing: bool,
 }
 
-/// What probes said since the last good one.
+/// What probes of one policy said since the last good one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Failing {
+    of: KeyId,
     latest: Trouble,
     /// Since when it is more than a matter of our credential.
     outage_since: Option<Millis>,
     refusals: Option<Refusals>,
+    /// Whether opened local KEKs were wiped for it.
+    wiped: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -169,10 +172,12 @@ impl Machine {
     /// if it `fits`.
     #[must_use]
     pub fn starting_under(&self, fits: impl FnOnce(&WritePolicy) -> bool) -> Self {
+        let resumable = self.resumable.clone().filter(fits);
+        let is_of_it = |failing: &Failing| resumable.as_ref().is_some_and(|it| it.key_id() == failing.of);
         Self {
-            resumable: self.resumable.clone().filter(fits),
             other_keys: self.other_keys.clone(),
-            failing: self.failing.clone(),
+            failing: self.failing.clone().filter(is_of_it),
+            resumable,
             ..self.of_other_configuration()
         }
     }
@@ -319,25 +324,43 @@ impl Machine {
     }
 
     fn probed(&mut self, now: Millis, result: Result<(), Trouble>) -> Vec<Action> {
-        if self.active.is_none() {
-            return Vec::new();
-        }
-        match (result, &mut self.failing) {
-            (Err(trouble), _) if !trouble.kind.is_of_root_keys() => {
+        let Some(key_id) = self.to_probe().map(WritePolicy::key_id) else { return Vec::new() };
+        match (result, self.failing.take_if(|failing| failing.of == key_id)) {
+            (Err(trouble), failing) if !trouble.kind.is_of_root_keys() => {
+                self.failing = failing;
                 self.trouble = Some(trouble);
                 return Vec::new();
             }
-            (Ok(()), failing) => *failing = None,
-            (Err(trouble), Some(failing)) => failing.again(now, trouble),
-            (Err(trouble), failing @ None) => *failing = Some(Failing::new(now, trouble)),
+            (Ok(()), _) => self.failing = None,
+            (Err(trouble), Some(mut failing)) => {
+                failing.again(now, trouble);
+                self.failing = Some(failing);
+            }
+            (Err(trouble), None) => self.failing = Some(Failing::new(key_id, now, trouble)),
         }
         self.unprobed = false;
         if self.row(now).reads == Reads::GoOn {
             return Vec::new();
         }
-        // What is wiped does not write. If its root keys open it again, it goes on like after a restart.
-        self.resumable = self.active.take();
+        let Some(failing) = &mut self.failing else { return Vec::new() };
+        let was_wiped = std::mem::replace(&mut failing.wiped, true);
+        match self.active.take() {
+            // What is wiped does not write. If its root keys open it again, it goes on like after a restart.
+            Some(active) => self.resumable = Some(active),
+            // What was opened since was opened by a root key, and nothing writes.
+            None if was_wiped => return Vec::new(),
+            None => {}
+        }
         vec![Action::WipeOpened]
+    }
+
+    /// The policy whose root keys are to be probed: what is active. While nothing is, and a root key says no, what was active
+    /// last or is on its way: a process that is started then finds out, too, that it stays with its no.
+    pub fn to_probe(&self) -> Option<&WritePolicy> {
+        let says_no = |trouble: &Trouble| trouble.kind == TroubleKind::Refused;
+        let is_doubtful = self.failing.is_some() || self.trouble.as_ref().is_some_and(says_no);
+        let known = self.resumable.as_ref().or(self.candidate()).filter(|_| is_doubtful);
+        self.active.as_ref().or(known)
     }
 
     fn candidate_of(&mut self, key_id: &KeyId) -> Option<&mut Candidate> {
@@ -460,8 +483,9 @@ impl Candidate {
 }
 
 impl Failing {
-    fn new(now: Millis, trouble: Trouble) -> Self {
-        let mut failing = Self { latest: trouble.clone(), outage_since: None, refusals: None };
+    fn new(of: KeyId, now: Millis, trouble: Trouble) -> Self {
+        let mut failing =
+            Self { of, latest: trouble.clone(), outage_since: None, refusals: None, wiped: false };
         failing.again(now, trouble);
         failing
     }

@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
 use crate::traffic::Traffic;
-use opened::Readers;
+use opened::{Readers, Wipes};
+use told::Retired;
 use watch::Watch;
 
 mod error;
@@ -98,6 +99,8 @@ pub struct Provider {
     standing: ArcSwap<Standing>,
     snapshot: ArcSwap<Snapshot>,
     traffic: Arc<Traffic>,
+    retired: Arc<Retired>,
+    /// Whoever saves a record, until it is known whether it writes.
     renewal: Arc<tokio::sync::Mutex<()>>,
     refreshes: Arc<Refreshes>,
     counts: Arc<Counts>,
@@ -197,6 +200,7 @@ impl Provider {
             standing: ArcSwap::from_pointee(starting),
             snapshot: ArcSwap::from_pointee(snapshot),
             traffic: Arc::default(),
+            retired: Arc::default(),
             renewal: Arc::default(),
             refreshes: Arc::default(),
             counts: Arc::default(),
@@ -221,6 +225,7 @@ impl Provider {
         Self {
             opened: self.opened.clone(),
             traffic: self.traffic.clone(),
+            retired: self.retired.clone(),
             renewal: self.renewal.clone(),
             refreshes: self.refreshes.clone(),
             counts: self.counts.clone(),
@@ -266,10 +271,12 @@ impl Provider {
     /// # Errors
     /// As [`Provider::status`].
     pub fn health(&self, told: &Told) -> Result<Health, Error> {
+        // In this order: what a wipe that comes in between has stopped is not remembered as told after it.
+        let wipes = self.opened.wipes();
         let standing = self.standing.load();
         match &**standing {
             Standing::Writing(kek) | Standing::Failing(kek, _) => {
-                told.remember(kek);
+                told.remember(kek, wipes);
                 let ok = matches!(&**standing, Standing::Writing(_));
                 Ok(Health { ok, key_id: kek.key_id().clone() })
             }
@@ -283,17 +290,28 @@ impl Provider {
     /// # Errors
     /// [`Error::NotWriting`], or [`Error::Invalid`] for a length that no DEK source has.
     pub async fn encrypt(self: &Arc<Self>, dek_source: &[u8], told: &Told) -> Result<Encrypted, Error> {
+        loop {
+            let wipes = self.opened.wipes();
+            let kek = self.kek_to_write_with(told, wipes).await?;
+            // One that was wiped while its replacement was waited for.
+            if self.opened.wipes() != wipes {
+                continue;
+            }
+            let ciphertext = kek.seal(dek_source)?;
+            self.counts.encrypted.fetch_add(1, Ordering::Relaxed);
+            return Ok(Encrypted { ciphertext, kek });
+        }
+    }
+
+    async fn kek_to_write_with(self: &Arc<Self>, told: &Told, wipes: Wipes) -> Result<Arc<WriteKek>, Error> {
         let active = match &**self.standing.load() {
             Standing::Writing(kek) | Standing::Failing(kek, _) => kek.clone(),
             Standing::Refusing(reason) => return Err(self.not_writing(reason)),
         };
-        let kek = match told.recently() {
+        Ok(match told.recently(wipes) {
             Some(kek) if kek.key_id() != active.key_id() && self.reads(&kek.record().core().policy) => kek,
             _ => self.fresh(active).await,
-        };
-        let ciphertext = kek.seal(dek_source)?;
-        self.counts.encrypted.fetch_add(1, Ordering::Relaxed);
-        Ok(Encrypted { ciphertext, kek })
+        })
     }
 
     /// Opens what any node of the cluster sealed, asking a key service only for a local KEK not seen before.
@@ -383,6 +401,12 @@ impl Provider {
     /// What was served since the start.
     pub fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    /// Forgets all local KEKs and destroys what is sealed of them. Nothing must stand any more that writes.
+    async fn wipe(&self) {
+        self.retired.forget_all();
+        self.opened.forget_all(&self.store).await;
     }
 
     /// Whether one of the root keys of `policy` may be asked.

@@ -1,6 +1,8 @@
 //! What came from etcd and did not open. Whoever writes there chooses it, and each opening is paid for by somebody: the
-//! same bytes are not tried again for a while, and others only so often.
+//! same bytes are not tried again for a while, and others only so often. What a root key does not have is said once for
+//! all that was written under it: a cluster may hold many records of a version that is gone.
 
+use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -24,6 +26,7 @@ pub const FAILURES_AT_ONCE: u32 = 60;
 #[derive(Debug)]
 pub(super) struct Unopened {
     remembered: LruCache<Digest, (Failure, Instant)>,
+    missing: LruCache<Root, (Failure, Instant)>,
     /// Below zero if more than the rest were under way at once: then it takes longer.
     left: f64,
     counted: Instant,
@@ -32,7 +35,7 @@ pub(super) struct Unopened {
 /// Why bytes are not tried.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Untried {
-    /// They did not open a moment ago.
+    /// They did not open a moment ago, or what they were written under was not there.
     Remembered(Failure),
     /// Too many did not open.
     Limited(Failure),
@@ -41,16 +44,15 @@ pub(super) enum Untried {
 impl Unopened {
     pub(super) fn new(now: Instant) -> Self {
         let left = f64::from(FAILURES_AT_ONCE);
-        Self { remembered: LruCache::new(REMEMBERED), left, counted: now }
+        let (remembered, missing) = (LruCache::new(REMEMBERED), LruCache::new(REMEMBERED));
+        Self { remembered, missing, left, counted: now }
     }
 
-    /// Whether the wrap with this [`name`] may be tried.
-    pub(super) fn may_try(&mut self, name: &Digest, now: Instant) -> Result<(), Untried> {
-        if let Some((failure, until)) = self.remembered.get(name) {
-            if now < *until {
-                return Err(Untried::Remembered(failure.clone()));
-            }
-            self.remembered.pop(name);
+    /// Whether the wrap with this [`name`] under `root` may be tried.
+    pub(super) fn may_try(&mut self, root: &Root, name: &Digest, now: Instant) -> Result<(), Untried> {
+        let known = recall(&mut self.missing, root, now).or_else(|| recall(&mut self.remembered, name, now));
+        if let Some(failure) = known {
+            return Err(Untried::Remembered(failure));
         }
         self.refill(now);
         if self.left < 1.0 {
@@ -66,16 +68,29 @@ impl Unopened {
         Ok(())
     }
 
-    /// The wrap with this name was tried, and its bytes are to blame. Those that were tried several times at once are
-    /// counted once.
-    pub(super) fn failed(&mut self, name: Digest, failure: &Failure, now: Instant) {
-        if self.remembered.get(&name).is_some_and(|(_, until)| now < *until) {
+    /// The wrap with this name under `root` was tried, and its bytes are to blame. Those that were tried several times at
+    /// once are counted once.
+    pub(super) fn failed(&mut self, root: &Root, name: Digest, failure: &Failure, now: Instant) {
+        let is_known = recall(&mut self.missing, root, now).is_some()
+            || recall(&mut self.remembered, &name, now).is_some();
+        if is_known {
             return;
         }
         self.refill(now);
         self.left -= 1.0;
         let time = if failure.class == Class::NotOpened { REMEMBERED_FOR } else { MISSING_FOR };
-        self.remembered.put(name, (failure.clone(), now + time));
+        let kept = (failure.clone(), now + time);
+        // Of anything else that is not there, nothing is known but these bytes.
+        if failure.missing.as_ref() == Some(&root.lineage) {
+            self.missing.put(root.clone(), kept);
+        } else {
+            self.remembered.put(name, kept);
+        }
+    }
+
+    /// Something under `root` has opened: it is there.
+    pub(super) fn opened(&mut self, root: &Root) {
+        self.missing.pop(root);
     }
 
     fn refill(&mut self, now: Instant) {
@@ -83,6 +98,20 @@ impl Unopened {
         self.left = (self.left + passed).min(f64::from(FAILURES_AT_ONCE));
         self.counted = now;
     }
+}
+
+/// What is remembered of `key` and holds still.
+fn recall<K: Hash + Eq>(
+    memory: &mut LruCache<K, (Failure, Instant)>,
+    key: &K,
+    now: Instant,
+) -> Option<Failure> {
+    let (failure, until) = memory.get(key)?;
+    if now < *until {
+        return Some(failure.clone());
+    }
+    memory.pop(key);
+    None
 }
 
 /// Whether the bytes are to blame, and not the service: a wrap that does not open, or that names what is not there.
@@ -106,9 +135,17 @@ pub(super) fn name(root: &Root, core: &Digest, wrap: &[u8]) -> Digest {
 
 #[cfg(test)]
 mod tests {
-    use casemate_keys::{Algorithm, Lineage};
+    use casemate_keys::Algorithm;
 
     use super::*;
+
+    fn root() -> Root {
+        version(1)
+    }
+
+    fn version(number: u64) -> Root {
+        Root { lineage: format!("transit:/t/k/{number}/1").parse().unwrap(), algorithm: Algorithm::TRANSIT }
+    }
 
     fn not_opened() -> Failure {
         Failure::new(Class::NotOpened, "planted", "nothing")
@@ -118,35 +155,54 @@ mod tests {
     fn the_same_bytes_wait_and_are_forgotten_by_time_and_number() {
         let start = Instant::now();
         let mut unopened = Unopened::new(start);
-        unopened.failed([7; 32], &not_opened(), start);
+        unopened.failed(&root(), [7; 32], &not_opened(), start);
         let later = start + REMEMBERED_FOR - Duration::from_nanos(1);
-        assert_eq!(unopened.may_try(&[7; 32], later), Err(Untried::Remembered(not_opened())));
-        assert_eq!(unopened.may_try(&[8; 32], later), Ok(()));
-        assert_eq!(unopened.may_try(&[7; 32], start + REMEMBERED_FOR), Ok(()));
+        assert_eq!(unopened.may_try(&root(), &[7; 32], later), Err(Untried::Remembered(not_opened())));
+        assert_eq!(unopened.may_try(&root(), &[8; 32], later), Ok(()));
+        assert_eq!(unopened.may_try(&root(), &[7; 32], start + REMEMBERED_FOR), Ok(()));
         for number in 0..2 * REMEMBERED.get() {
             let mut name = [0; 32];
             name[..8].copy_from_slice(&number.to_be_bytes());
-            unopened.failed(name, &not_opened(), start);
+            unopened.failed(&root(), name, &not_opened(), start);
         }
         assert_eq!(unopened.remembered.len(), REMEMBERED.get());
     }
 
     #[test]
-    fn what_is_not_there_is_remembered_for_less_long() {
+    fn what_is_not_there_is_said_once_for_all_of_it_and_for_less_long() {
         let start = Instant::now();
         let mut unopened = Unopened::new(start);
-        let missing = Failure {
-            missing: Some("transit:/transit/k/999/1".parse::<Lineage>().unwrap()),
+        let missing = |root: &Root| Failure {
+            missing: Some(root.lineage.clone()),
             ..Failure::new(Class::Refused, "planted", "nothing")
         };
-        assert!(blames_the_bytes(&missing) && blames_the_bytes(&not_opened()));
+        let absent = version(999);
+        assert!(blames_the_bytes(&missing(&absent)) && blames_the_bytes(&not_opened()));
         assert!(!blames_the_bytes(&Failure::new(Class::Refused, "disabled", "enable it")));
-        unopened.failed([7; 32], &missing, start);
+        for record in 0..2 * FAILURES_AT_ONCE {
+            // All of them were under way at the same time.
+            unopened.failed(&absent, [record as u8; 32], &missing(&absent), start);
+        }
         let later = start + MISSING_FOR - Duration::from_nanos(1);
-        // One that was under way at the same time makes it no longer.
-        unopened.failed([7; 32], &missing, later);
-        assert_eq!(unopened.may_try(&[7; 32], later), Err(Untried::Remembered(missing)));
-        assert_eq!(unopened.may_try(&[7; 32], start + MISSING_FOR), Ok(()));
+        unopened.failed(&absent, [7; 32], &missing(&absent), later);
+        assert_eq!(
+            unopened.may_try(&absent, &[200; 32], later),
+            Err(Untried::Remembered(missing(&absent))),
+            "whichever record"
+        );
+        assert_eq!(unopened.may_try(&root(), &[7; 32], start), Ok(()), "others are not slowed");
+        let elsewhere = Root { algorithm: Algorithm::RSA_OAEP_SHA256, ..absent.clone() };
+        assert_eq!(unopened.may_try(&elsewhere, &[7; 32], later), Ok(()));
+        assert_eq!(unopened.may_try(&absent, &[7; 32], start + MISSING_FOR), Ok(()));
+
+        unopened.failed(&absent, [7; 32], &missing(&absent), start);
+        unopened.opened(&absent);
+        assert_eq!(unopened.may_try(&absent, &[7; 32], start), Ok(()), "it was delivered");
+        // Who names another one says nothing of this one.
+        unopened.failed(&absent, [7; 32], &missing(&root()), start);
+        assert!(unopened.may_try(&absent, &[7; 32], start).is_err());
+        assert_eq!(unopened.may_try(&absent, &[8; 32], start), Ok(()));
+        assert_eq!(unopened.may_try(&root(), &[9; 32], start), Ok(()));
     }
 
     #[test]
@@ -154,9 +210,9 @@ mod tests {
         let start = Instant::now();
         let mut unopened = Unopened::new(start);
         for _ in 0..2 * FAILURES_AT_ONCE {
-            unopened.failed([7; 32], &not_opened(), start);
+            unopened.failed(&root(), [7; 32], &not_opened(), start);
         }
-        assert_eq!(unopened.may_try(&[8; 32], start), Ok(()));
+        assert_eq!(unopened.may_try(&root(), &[8; 32], start), Ok(()));
     }
 
     #[test]
@@ -167,8 +223,8 @@ mod tests {
         let mut until = |unopened: &mut Unopened, seconds: u64| {
             for tenth in 0..seconds * 10 {
                 let now = start + Duration::from_millis(tenth * 100);
-                while unopened.may_try(&[failed as u8; 32], now).is_ok() {
-                    unopened.failed([failed as u8; 32], &not_opened(), now);
+                while unopened.may_try(&root(), &[failed as u8; 32], now).is_ok() {
+                    unopened.failed(&root(), [failed as u8; 32], &not_opened(), now);
                     failed += 1;
                 }
             }

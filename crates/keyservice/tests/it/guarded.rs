@@ -309,11 +309,12 @@ async fn a_record_of_a_missing_version_is_in_nobodys_way_and_heals() {
     let absent = Root { lineage: "exec:scripted/999".parse().unwrap(), ..root() };
     key.lacks(Some(absent.lineage.clone()));
     key.is(Script::Takes(Duration::from_millis(200)));
-    // 100 times a second, for two minutes, so that twenty are under way before the first is answered.
+    // 100 times a second, for two minutes, each another record, so that twenty are under way before the first is answered.
     let mut reading = JoinSet::new();
-    for number in 0..12_000 {
+    for number in 0..12_000u32 {
         let (reader, record) = (guarded.clone(), absent.clone());
-        reading.spawn(async move { reader.unwrap_stored(&record, &CORE, GOOD).await.map(|_| ()) });
+        let wrap = number.to_be_bytes();
+        reading.spawn(async move { reader.unwrap_stored(&record, &CORE, &wrap).await.map(|_| ()) });
         if number % 100 == 99 {
             stored(&guarded, GOOD).await.unwrap();
         }

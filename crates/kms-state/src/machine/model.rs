@@ -131,6 +131,7 @@ fn each_planted_fault_is_found() {
         (Mutation::ResumesUnderRefused, STRICT, Bounds::new(1, 0, 2), "although its root key says no"),
         (Mutation::ResumesOtherKey, LENIENT, two_keys, "although its root key is another one"),
         (Mutation::ResumesWiped, STRICT, two_keys, "said no three times"),
+        (Mutation::OnlyTheActiveIsProbed, STRICT, ONE, "outlives a root key's no"),
         (Mutation::OkBeforeItIsProbed, STRICT, ONE, "resumed and not probed"),
         (Mutation::OneWrapIsMissing, LENIENT, moving, "can't read"),
         (Mutation::WritesBeforeReaders, STRICT, moving, "can't read"),

@@ -252,6 +252,15 @@ impl Keyholder {
         self.wrap_and_prove(root, &digest, &payload::encode(&of_no_use, &digest)).await.map(drop)
     }
 
+    /// The same of every root key of `policy`; what is wrong with them.
+    pub(super) async fn prove_all(&self, policy: &WritePolicy) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        for root in policy.roots() {
+            failures.extend(self.prove(root).await.err());
+        }
+        failures
+    }
+
     /// Whether a root key of `kek` is well and does not open its record: another key has its name.
     pub(super) async fn is_another_keys(&self, kek: &WriteKek) -> bool {
         for (root, wrap) in kek.record.wraps() {

@@ -10,6 +10,7 @@ use casemate_kms_state::outage::{Level, Row, State};
 use casemate_kms_state::{
     Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +26,7 @@ use self::observation::{gravest, trouble};
 use self::preparation::KekOrigin;
 use self::rest::{Outcome, Rest, Turns, chance};
 use super::kek::{Opening, Probed, record_of};
+use super::opened::Wipes;
 use super::snapshot::LEDGER_ENTRIES;
 use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong};
 
@@ -33,12 +35,14 @@ use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteK
 pub struct Observer {
     provider: Arc<Provider>,
     machine: Machine,
-    prepared: Option<Arc<WriteKek>>,
+    prepared: Option<Prepared>,
     writing: Option<Arc<WriteKek>>,
     /// What a successor will write under, and what wrote before it, until it takes over.
     activated: Option<(KeyId, Option<KeyId>)>,
     /// Nobody else must see that it looks.
     rehearsing: bool,
+    /// What was opened is to be wiped as soon as it takes over.
+    wipes: bool,
     ledger_unsaved: bool,
     started: Instant,
     turns: Turns,
@@ -52,6 +56,16 @@ pub struct Observer {
     wrong: Option<Wrong>,
     /// What was logged of the table of outages.
     row: Option<&'static Row>,
+}
+
+/// What would write if the machine said so.
+#[derive(Debug)]
+struct Prepared {
+    kek: Arc<WriteKek>,
+    /// How often all had been wiped when this began.
+    begun: Wipes,
+    /// Nobody else saves a record until it is known whether this one writes. A rehearsal has its turn already.
+    _turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl Observer {
@@ -95,6 +109,7 @@ impl Observer {
             writing: None,
             activated: None,
             rehearsing: false,
+            wipes: false,
             // What could be read is the ledger from now on.
             ledger_unsaved: damaged,
             started: Instant::now(),
@@ -169,6 +184,8 @@ impl Observer {
         }
         if let Some(kek) = self.kek_in_use() {
             self.probe(&kek).await;
+        } else {
+            self.probe_what_says_no().await;
         }
         if self.ledger_unsaved && !self.rehearsing {
             self.save_ledger().await;
@@ -194,6 +211,16 @@ impl Observer {
             let event = if opens { Event::RecordOpened(key_id) } else { Event::RecordNotOpened(key_id) };
             self.take_in(event).await;
         }
+        let result = if failures.is_empty() { Ok(()) } else { Err(gravest(&failures)) };
+        self.take_in(Event::Probed(result)).await;
+    }
+
+    /// While nothing is active: whether a root key stays with its no.
+    async fn probe_what_says_no(&mut self) {
+        // A rehearsal is over before that can be known.
+        let policy = self.machine.to_probe().filter(|_| !self.rehearsing && self.machine.active().is_none());
+        let Some(policy) = policy.cloned() else { return };
+        let failures = self.provider.keyholder.prove_all(&policy).await;
         let result = if failures.is_empty() { Ok(()) } else { Err(gravest(&failures)) };
         self.take_in(Event::Probed(result)).await;
     }
@@ -230,15 +257,25 @@ impl Observer {
                     }
                     Action::Activate(key_id) => self.activate(&key_id).await,
                     Action::WipeOpened => {
-                        self.writing = None;
+                        (self.writing, self.prepared) = (None, None);
                         // Nobody waits for a disk to be told so.
                         self.publish();
-                        self.provider.opened.forget_all(&self.provider.store).await;
+                        self.wipe().await;
                     }
                 }
             }
         }
+        // What was not wanted any more when it was ready.
+        self.prepared = None;
         again
+    }
+
+    /// What a rehearsal would wipe is what serves now: that waits until it takes over.
+    async fn wipe(&mut self) {
+        self.wipes = self.rehearsing;
+        if !self.rehearsing {
+            self.provider.wipe().await;
+        }
     }
 
     /// So that a later run, which may find no root key to ask, does not write with the record of another key.
@@ -251,6 +288,7 @@ impl Observer {
         if self.rehearsing || self.disowned == is_disowned {
             return;
         }
+        let _turn = self.turn_to_save().await;
         let store = self.provider.store.clone();
         let noted = tokio::task::spawn_blocking(move || store.note_disowned(is_disowned)).await;
         match noted {
@@ -265,9 +303,12 @@ impl Observer {
 
     async fn prepare(&mut self, policy: &WritePolicy) -> Vec<Event> {
         let key_id = policy.key_id();
+        self.prepared = None;
+        let turn = self.turn_to_save().await;
+        let begun = self.provider.opened.wipes();
         match self.provider.kek_for(policy).await {
             Ok((kek, origin)) => {
-                self.prepared = Some(kek);
+                self.prepared = Some(Prepared { kek, begun, _turn: turn });
                 // That was noted of the record before.
                 self.disowned &= origin != KekOrigin::Made;
                 let opened = (origin == KekOrigin::Record).then(|| Event::RecordOpened(key_id.clone()));
@@ -284,13 +325,20 @@ impl Observer {
         }
     }
 
+    /// Among those who save a record; `None` if this one has its turn already.
+    async fn turn_to_save(&self) -> Option<OwnedMutexGuard<()>> {
+        let has_it = self.rehearsing || self.prepared.is_some();
+        if has_it { None } else { Some(self.provider.renewal.clone().lock_owned().await) }
+    }
+
     async fn activate(&mut self, key_id: &KeyId) {
-        let Some(kek) = self.prepared.take().filter(|kek| kek.key_id() == key_id) else { return };
+        let Some(prepared) = self.prepared.take().filter(|it| it.kek.key_id() == key_id) else { return };
+        let kek = prepared.kek.clone();
         let before = self.writing.replace(kek.clone()).map(|kek| kek.key_id().clone());
         if self.rehearsing {
             self.activated = Some((key_id.clone(), before));
         } else {
-            self.provider.opened.keep(&kek);
+            self.provider.opened.keep_begun(&kek, prepared.begun);
             self.note_activation(key_id, before.as_ref()).await;
         }
         self.publish();
@@ -333,10 +381,22 @@ impl Observer {
         self.note_state();
         self.show();
         // A renewed local KEK of the same policy stays.
-        self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
+        let before = self.provider.standing.rcu(|current| match (current.writes(), standing.writes()) {
             (Some(current), Some(new)) if current.key_id() == new.key_id() => standing.with(current.clone()),
             _ => standing.clone(),
         });
+        self.retire(&before, &standing);
+    }
+
+    /// What wrote `before` and does not write `now` was told a moment ago.
+    fn retire(&self, before: &Standing, now: &Standing) {
+        self.provider.retired.drop_old();
+        let key_id = |standing: &Standing| standing.writes().map(|kek| kek.key_id().clone());
+        if let Some(kek) = before.writes()
+            && key_id(before) != key_id(now)
+        {
+            self.provider.retired.put(kek.clone());
+        }
     }
 
     /// For those who look from outside.

@@ -23,6 +23,8 @@ pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4096).expect("not ze
 #[derive(Clone, Debug)]
 pub struct OpenedKeks {
     state: Arc<Mutex<State>>,
+    /// As the state has it: Status reads it, and must wait for no lock.
+    wipes: Arc<AtomicU64>,
     counts: Arc<Counters>,
     /// What of them outlives a restart.
     sealed: Option<Arc<SealedCache>>,
@@ -31,9 +33,10 @@ pub struct OpenedKeks {
 #[derive(Debug)]
 pub(super) struct State {
     kept: LruCache<Digest, Kept>,
+    /// Openings that are under way, to be joined.
     flights: HashMap<Digest, watch::Receiver<Option<Opened>>>,
     readers: Readers,
-    wipes: Wipes,
+    wipes: Arc<AtomicU64>,
 }
 
 /// How often all was forgotten: what began before the last time is not kept after it.
@@ -127,7 +130,9 @@ impl OpenError {
 
 impl OpenedKeks {
     pub(super) fn new(readers: Readers) -> Self {
-        Self { state: Arc::new(Mutex::new(State::new(readers))), counts: Arc::default(), sealed: None }
+        let state = State::new(readers);
+        let wipes = state.wipes.clone();
+        Self { state: Arc::new(Mutex::new(state)), wipes, counts: Arc::default(), sealed: None }
     }
 
     /// The same, and what outlives a restart is kept in `store` from now on, sealed under what `protection` names.
@@ -162,7 +167,7 @@ impl OpenedKeks {
                 flight.clone()
             } else {
                 let flight =
-                    self.start(keyholder.clone(), readable.clone(), ciphertext.to_vec(), state.wipes);
+                    self.start(keyholder.clone(), readable.clone(), ciphertext.to_vec(), self.wipes());
                 state.flights.insert(digest, flight.clone());
                 flight
             }
@@ -206,7 +211,8 @@ impl OpenedKeks {
         begun: Wipes,
     ) -> watch::Receiver<Option<Opened>> {
         let (answer, flight) = watch::channel(None);
-        let landing = Landing { state: self.state.clone(), digest: *readable.annotation() };
+        let landing =
+            Landing { state: self.state.clone(), digest: *readable.annotation(), flight: flight.clone() };
         let (counts, keeps) = (self.counts.clone(), self.clone());
         tokio::spawn(async move {
             let opened = keyholder.open(&readable).await;
@@ -240,13 +246,13 @@ impl OpenedKeks {
 
     /// For [`OpenedKeks::keep_begun`].
     pub(super) fn wipes(&self) -> Wipes {
-        lock(&self.state).wipes
+        Wipes(self.wipes.load(Ordering::Acquire))
     }
 
     /// What was begun before a wipe, or under readers that are there no more, is of use to who waits for it alone.
     fn put(&self, annotation: Digest, core: Core, kek: Arc<LocalKek>, begun: Wipes) {
         let mut state = lock(&self.state);
-        if state.wipes != begun || !state.reads(&core) {
+        if self.wipes() != begun || !state.reads(&core) {
             return;
         }
         let (was_sealed, pushed_out) = state.put_first(annotation, Kept::opened(core, kek));
@@ -320,13 +326,15 @@ impl OpenedKeks {
 
 impl State {
     pub(super) fn new(readers: Readers) -> Self {
-        Self { kept: LruCache::new(CAPACITY), flights: HashMap::new(), readers, wipes: Wipes(0) }
+        Self { kept: LruCache::new(CAPACITY), flights: HashMap::new(), readers, wipes: Arc::default() }
     }
 
     /// In one step with the count: what is put under the lock is put before the wipe, or sees it.
     fn forget_all(&mut self) {
-        self.wipes.0 += 1;
+        self.wipes.fetch_add(1, Ordering::AcqRel);
         self.kept.clear();
+        // Their answers may be older: who asks from now on has a root key asked.
+        self.flights.clear();
     }
 
     /// Whether a record with this core may be read now.
@@ -425,11 +433,16 @@ impl Kept {
 struct Landing {
     state: Arc<Mutex<State>>,
     digest: Digest,
+    flight: watch::Receiver<Option<Opened>>,
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        lock(&self.state).flights.remove(&self.digest);
+        let mut state = lock(&self.state);
+        // After a wipe, there may be another one.
+        if state.flights.get(&self.digest).is_some_and(|flight| flight.same_channel(&self.flight)) {
+            state.flights.remove(&self.digest);
+        }
     }
 }
 

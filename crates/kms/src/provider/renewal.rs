@@ -35,6 +35,11 @@ impl Provider {
     /// What writes instead of `kek`, if that is still what writes; else `kek` itself.
     async fn renew(&self, kek: Arc<WriteKek>) -> Arc<WriteKek> {
         let begun = self.opened.wipes();
+        let writes = |standing: &Standing| standing.writes().is_some_and(|now| Arc::ptr_eq(now, &kek));
+        // What took its place while it waited for its turn has its record on disk.
+        if !writes(&self.standing.load()) {
+            return kek;
+        }
         // A new record would hide it, and others could not read what is written with it.
         if self.keyholder.is_another_keys(&kek).await {
             self.refresh();
@@ -48,7 +53,6 @@ impl Provider {
             }
         };
         self.opened.keep_begun(&new, begun);
-        let writes = |standing: &Standing| standing.writes().is_some_and(|now| Arc::ptr_eq(now, &kek));
         let before = self.standing.rcu(|standing| {
             if writes(standing) { Arc::new(standing.with(new.clone())) } else { standing.clone() }
         });

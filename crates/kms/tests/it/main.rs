@@ -28,3 +28,4 @@ mod status;
 mod succession;
 mod upgrade;
 mod version;
+mod wipe;

@@ -78,6 +78,8 @@ pub(super) enum Mutation {
     ResumesOtherKey,
     /// Resumed after opened local KEKs were wiped, as if nobody had said no.
     ResumesWiped,
+    /// While nothing is active, no probe finds out that a root key stays with its no.
+    OnlyTheActiveIsProbed,
     /// Ok before anybody has probed what was resumed.
     OkBeforeItIsProbed,
     /// A new local KEK is wrapped by those root keys that are up.
@@ -184,6 +186,16 @@ impl Node {
     pub(super) fn lacks(&self, kek: Kek, born: u8) -> Keys {
         let open = kek.opens_with(born);
         if open.and(self.delivered.reads) == Keys::NONE { open } else { Keys::NONE }
+    }
+
+    /// What opens from the disk without a root key, and may: the policy of it is probed.
+    pub(super) fn is_sealed_and_probed(&self) -> bool {
+        let known = self.machine.active().or(self.machine.resumable.as_ref());
+        self.sealed.is_some_and(|kek| known == Some(&policy(kek.policy)))
+    }
+
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
     }
 
     /// What a restart could write with again.
@@ -294,24 +306,28 @@ impl Node {
 
     fn probe(&mut self, service: Service, setup: &Setup) -> Result<(), String> {
         self.pass_time();
-        let Some(active) = self.machine.active().cloned() else { return Ok(()) };
-        let wanted = plain(&active);
+        let Some(probed) = self.machine.to_probe().cloned() else { return Ok(()) };
+        if setup.mutation == Mutation::OnlyTheActiveIsProbed && !self.is_active() {
+            return Ok(());
+        }
+        let wanted = plain(&probed);
         let out = service.not_usable(wanted.keys);
-        if let Some(record) = self.record.filter(|record| record.policy == wanted) {
+        // What is not active is tried with what is of no use to anybody alone.
+        if let Some(record) = self.record.filter(|record| self.is_active() && record.policy == wanted) {
             if record.is_of_other_key(service) {
                 self.finds_another_key(wanted, setup)?;
             } else if out.is_none() {
                 self.truth.other_keys.retain(|other| *other != wanted);
-                self.tell(Event::RecordOpened(active.key_id()), setup)?;
+                self.tell(Event::RecordOpened(probed.key_id()), setup)?;
             } else if setup.mutation == Mutation::OneOpensForBoth && service.usable(wanted.keys) != Keys::NONE
             {
-                self.tell(Event::RecordOpened(active.key_id()), setup)?;
+                self.tell(Event::RecordOpened(probed.key_id()), setup)?;
             }
         }
         if setup.mutation == Mutation::ProbeHealsOtherKey && out.is_none() {
-            self.tell(Event::RecordOpened(active.key_id()), setup)?;
+            self.tell(Event::RecordOpened(probed.key_id()), setup)?;
         }
-        self.truth.probed(out.as_ref());
+        self.truth.probed(wanted, out.as_ref());
         let is_undecided = wanted.keys.each().any(|key| service.of(key) == Health::Undecided);
         let told = match (setup.mutation, out) {
             (Mutation::WipeOnExpiredToken, Some(found)) if found.kind == TroubleKind::Credential => {

@@ -12,7 +12,9 @@ pub(super) struct Truth {
     seen: Option<(Wanted, u8)>,
     /// Whether its last look was answered with a no.
     was_refused: bool,
-    /// How often the root key said no to its own wraps since it last said yes, up to three.
+    /// What was probed last.
+    probed: Option<Wanted>,
+    /// How often the root key said no to these wraps since it last said yes, up to three.
     refusals: u8,
     /// What its last probe found, if it failed.
     failing: Option<TroubleKind>,
@@ -42,7 +44,10 @@ impl Truth {
         self.was_refused = kind == TroubleKind::Refused;
     }
 
-    pub(super) fn probed(&mut self, trouble: Option<&Trouble>) {
+    pub(super) fn probed(&mut self, wanted: Wanted, trouble: Option<&Trouble>) {
+        if self.probed.replace(wanted) != Some(wanted) {
+            self.refusals = 0;
+        }
         self.failing = trouble.map(|trouble| trouble.kind);
         self.untried = false;
         match self.failing {

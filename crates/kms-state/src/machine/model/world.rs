@@ -8,7 +8,7 @@ use super::super::*;
 use super::node::{Kek, Mutation, NOW, Node, Setup, Step};
 use super::plan::{self, DESTROYED, Order};
 use super::service::{Config, Health, Keys, Service, Wanted, policy};
-use crate::outage::State;
+use crate::outage::{OnRefused, State};
 
 /// How many looks a calm schedule has to come to its end.
 const LOOKS: usize = 3;
@@ -289,6 +289,24 @@ impl Model {
         Ok(())
     }
 
+    /// A root key that stays with its no costs what is sealed, whether anything is active or not.
+    fn is_wiped_in_the_end(&self, node: &Node) -> Result<(), String> {
+        if self.setup.rules.on_refused != OnRefused::Wipe
+            || !matches!(self.setup.mutation, Mutation::None | Mutation::OnlyTheActiveIsProbed)
+            || !node.is_sealed_and_probed()
+        {
+            return Ok(());
+        }
+        let service = Service { a: Health::Refused, b: Health::Refused, born: 0 };
+        let mut node = node.clone();
+        for _ in 0..LOOKS {
+            for step in [Step::Observe(service), Step::Answer(service), Step::Probe(service)] {
+                node = node.after(step, &self.setup)?;
+            }
+        }
+        if node.is_sealed() { Err("what is sealed outlives a root key's no".into()) } else { Ok(()) }
+    }
+
     fn node(&self, number: u32) -> &Node {
         &self.nodes[number as usize]
     }
@@ -377,6 +395,7 @@ impl Model {
         let after = self.node(number).after(step, &self.setup).and_then(|node| {
             if !self.numbers.contains_key(&node) {
                 self.goes_on_after_a_restart(&node)?;
+                self.is_wiped_in_the_end(&node)?;
             }
             Ok(self.number(node))
         });

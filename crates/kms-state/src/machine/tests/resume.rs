@@ -209,3 +209,73 @@ fn of_several_root_keys_the_gravest_trouble_counts() {
     let [first, second] = ["a", "b"].map(|message| Trouble { kind: Throttled, message: message.into() });
     assert_eq!(Trouble::gravest([first.clone(), second]), Some(first));
 }
+
+#[test]
+fn a_process_that_is_started_under_a_no_finds_out_that_it_stays() {
+    let rules = |on_refused| Rules { on_refused, ..Rules::default() };
+    let no = |machine: &mut Machine, minute: u64| {
+        machine.handle(Millis(minute * 60_000), Event::Probed(Err(trouble(Refused))))
+    };
+    let root_refused = Standing::Refusing(Refusing::RootRefused(trouble(Refused)));
+    // What is said no to: the look, or to open what was written, or to wrap what would be new.
+    for (look, resumable) in [(true, Some(1)), (false, Some(1)), (false, None)] {
+        let looks = |machine: &mut Machine| {
+            if look {
+                assert_eq!(missed(machine, Refused), []);
+            } else {
+                let actions = machine.handle(NOW, Event::Observed(policy(1)));
+                assert!(!actions.is_empty());
+                machine.handle(NOW, Event::NotPrepared(id(1), trouble(Refused)));
+            }
+            assert_eq!(machine.to_probe(), Some(&policy(1)));
+        };
+        let mut machine = restarted(&[1], resumable).under(rules(OnRefused::Wipe));
+        assert_eq!(machine.to_probe(), None, "nobody said no");
+        for minute in 0..2 {
+            looks(&mut machine);
+            assert_eq!(no(&mut machine, minute), [], "not yet often and long enough");
+            assert_eq!(machine.row(NOW).state, State::Starting);
+        }
+        looks(&mut machine);
+        assert_eq!(no(&mut machine, 2), [Action::WipeOpened]);
+        assert_eq!(machine.standing(NOW), root_refused);
+        // Once: what is opened after it was opened by a root key.
+        assert_eq!(no(&mut machine, 3), []);
+        assert_eq!(missed(&mut machine, Unreachable), [], "nor does an outage bring it back");
+        machine.handle(NOW, Event::Probed(Ok(())));
+        assert_eq!(drive(&mut machine, 0, Event::Observed(policy(1))), [id(1)]);
+        machine.handle(NOW, Event::Probed(Ok(())));
+        assert_eq!(machine.standing(NOW), Standing::Writing(id(1)));
+
+        // Reads go on until the rules say otherwise.
+        let mut machine = restarted(&[1], resumable).under(rules(OnRefused::KeepReads));
+        for minute in 0..3 {
+            looks(&mut machine);
+            assert_eq!(no(&mut machine, minute), []);
+        }
+        assert_eq!(machine.standing(NOW), root_refused);
+        let mut machine = machine.under(rules(OnRefused::Wipe));
+        assert_eq!(no(&mut machine, 3), [Action::WipeOpened]);
+    }
+    // Any other trouble asks for no probe while nothing is active.
+    for kind in [Unreachable, Throttled, Credential, Corrupt, Undecided, Local] {
+        let mut machine = restarted(&[], Some(1));
+        missed(&mut machine, kind);
+        assert_eq!(machine.to_probe(), None, "{kind:?}");
+        assert_eq!(no(&mut machine, 0), [], "{kind:?}");
+    }
+}
+
+#[test]
+fn what_one_policy_was_refused_counts_for_no_other() {
+    let mut machine = restarted(&[], None).under(Rules { on_refused: OnRefused::Wipe, ..Rules::default() });
+    let no = Event::Probed(Err(trouble(Refused)));
+    for (version, minute) in [(1, 0), (1, 1), (2, 2), (2, 3)] {
+        for _ in 0..2 {
+            machine.handle(NOW, Event::Observed(policy(version)));
+        }
+        machine.handle(NOW, Event::NotPrepared(id(version), trouble(Refused)));
+        assert_eq!(machine.handle(Millis(minute * 60_000), no.clone()), []);
+    }
+    assert_eq!(machine.handle(Millis(240_000), no), [Action::WipeOpened]);
+}

@@ -112,7 +112,11 @@ impl Observer {
         let answer = ready.map(|()| Ready { provider: next.provider.clone(), note: Some(note), begin });
         let is_ready = answer.is_ok();
         if request.answer.send(answer).is_ok() && is_ready && next.has_its_turn(noting, wanted).await {
+            next.retire(&self.provider.standing(), &next.provider.standing());
             *self = next;
+            if self.wipes {
+                self.wipe().await;
+            }
             true
         } else {
             self.undo(&next).await;
@@ -139,6 +143,7 @@ impl Observer {
             writing: self.writing.clone(),
             activated: None,
             rehearsing: true,
+            wipes: false,
             ledger_unsaved: self.ledger_unsaved,
             started: self.started,
             turns: self.turns,
