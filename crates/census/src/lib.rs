@@ -1,0 +1,19 @@
+//! What etcd keeps, read from its files, and how each value is encrypted.
+//!
+//! It is made for files that nobody vouches for: backups, disks of lost hosts, what somebody sent.
+//!
+//! Promises:
+//! * **Read-only.** Files are opened for reading; nothing is ever written, and no memory is mapped.
+//! * **No surprise from a file.** A torn, truncated, flipped or hostile one is an error that names the page, or is read
+//!   as the unharmed one is. No page is visited twice, so that a walk ends after as many pages as the file has; memory
+//!   is bounded, whatever the file says: see [`bolt`].
+//! * **No value is kept.** What is told of a value holds names, sizes and digests; plaintext is in no type that has
+//!   `Debug`, in no error and in no answer.
+//!
+//! Map, from the disk upwards:
+//! * [`snapshot`]: a file: how it is opened, its lock, its checksum
+//! * [`bolt`]: pages, trees and buckets of bbolt, the format of etcd's files
+//! * [`mvcc`]: revisions, keys and what etcd says of itself
+pub mod bolt;
+pub mod mvcc;
+pub mod snapshot;

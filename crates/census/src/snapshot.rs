@@ -1,0 +1,160 @@
+//! One file of etcd: a snapshot, or a stopped member's `member/snap/db`.
+//!
+//! How a file is opened:
+//! * For reading only, without waiting: a FIFO, a device or a folder is refused after a look at what was opened, so that
+//!   nothing can be swapped in between. A symbolic link is followed, since backups are often reached by one; what counts
+//!   is the file at its end.
+//! * A shared lock is taken, as bbolt's own readers do, and held until the [`Snapshot`] is dropped. It is refused while a
+//!   running etcd holds the file: pages that are read one after another would be of several transactions. An etcd that
+//!   starts meanwhile waits. Where the file system has no locks the file is read without one.
+//! * A file that changes while it is read gives errors, or [`Snapshot::ensure_unchanged`] tells.
+//!
+//! [`Snapshot::check_integrity`] reads all of it and compares the SHA-256 that `etcdctl snapshot save` puts behind a
+//! snapshot. A `db` has none.
+mod error;
+mod integrity;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+pub use error::{Error, Fault};
+pub use integrity::Integrity;
+
+use crate::bolt::{self, Database};
+use crate::mvcc::Store;
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes of the file that are kept in memory at most.
+    pub cache_bytes: usize,
+    /// Whether to go on where etcd's layout is newer than [`crate::mvcc::NEWEST_STORAGE`].
+    pub accept_newer: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: bolt::CACHE_BYTES, accept_newer: false }
+    }
+}
+
+/// An open file of etcd.
+#[derive(Debug)]
+pub struct Snapshot {
+    path: PathBuf,
+    file: Arc<File>,
+    opened: Metadata,
+    locked: bool,
+    trailer: bool,
+    database: Database,
+    options: Options,
+}
+
+impl Snapshot {
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// If it is no regular file, a running etcd holds it, or it is no database.
+    pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
+        let at = |fault| Error { path: path.to_owned(), fault };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| at(Fault::Open(errno.into())))?;
+        let file = File::from(file);
+        let opened = file.metadata().map_err(|error| at(Fault::Open(error)))?;
+        if !opened.is_file() {
+            return Err(at(Fault::NotRegular { what: kind(&opened) }));
+        }
+        let locked = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => true,
+            Err(Errno::AGAIN) => return Err(at(Fault::Locked)),
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => false,
+            Err(errno) => return Err(at(Fault::Open(errno.into()))),
+        };
+        let (len, trailer) = integrity::split(opened.len());
+        let file = Arc::new(file);
+        let database =
+            Database::open(file.clone(), len, options.cache_bytes).map_err(|error| at(error.into()))?;
+        Ok(Self { path: path.to_owned(), file, opened, locked, trailer, database, options })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of the file, checksum included.
+    pub fn len(&self) -> u64 {
+        self.opened.len()
+    }
+
+    /// Never: an empty file does not open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a lock keeps etcd from writing it. Not where the file system has none.
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    /// Its pages.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// What etcd keeps in it.
+    ///
+    /// # Errors
+    /// If it is of another program or of a newer etcd, or damaged.
+    pub fn store(&self) -> Result<Store<'_>, Error> {
+        Store::open(&self.database, self.options.accept_newer).map_err(|error| self.error(error))
+    }
+
+    /// Reads all of it and compares its checksum. `progress` is told how many bytes were read so far.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub fn check_integrity(&self, progress: impl FnMut(u64)) -> Result<Integrity, Error> {
+        match self.trailer {
+            false => Ok(Integrity::Absent),
+            true => integrity::check(&*self.file, self.len(), progress).map_err(|error| self.error(error)),
+        }
+    }
+
+    /// Whether length and times are those that the file had when it was opened: to be asked when all was read.
+    ///
+    /// # Errors
+    /// If they are not.
+    pub fn ensure_unchanged(&self) -> Result<(), Error> {
+        let now = self.file.metadata().map_err(|error| self.error(Fault::Open(error)))?;
+        let marks = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec());
+        if marks(&now) == marks(&self.opened) { Ok(()) } else { Err(self.error(Fault::Changed)) }
+    }
+
+    /// `fault`, with this file's path.
+    pub fn error(&self, fault: impl Into<Fault>) -> Error {
+        Error { path: self.path.clone(), fault: fault.into() }
+    }
+}
+
+fn kind(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
