@@ -42,7 +42,7 @@ pub use renewal::KekProblem;
 pub use sealed::{Peeked, Protection, SealedCounts, SealedError, SecretError, SecretKind, peek_sealed_cache};
 pub use signing::Signing;
 pub use snapshot::{Snapshot, Wrong};
-pub use store::{Store, StoreError, StoredRecord};
+pub use store::{ANSWERS_WITHIN, Store, StoreError, StoredRecord};
 pub use told::Told;
 pub use watch::{Moment, OUTCOMES, Outcomes, Sighting, Use, class_name};
 

@@ -8,7 +8,7 @@ use casemate_keys::{KeyId, WritePolicy};
 use casemate_keyservice::Pace;
 use casemate_kms_state::outage::{Level, Row, State};
 use casemate_kms_state::{
-    Action, Event, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
+    Action, Event, Ledger, LedgerDamage, Machine, Millis, Refusing, Standing as Decided, Trouble, TroubleKind,
 };
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
@@ -28,7 +28,9 @@ use self::rest::{Outcome, Rest, Turns, chance};
 use super::kek::{Opening, Probed, record_of};
 use super::opened::Wipes;
 use super::snapshot::LEDGER_ENTRIES;
-use super::{KekProblem, Moment, Provider, Snapshot, Standing, StoreError, WriteKek, Wrong};
+use super::{
+    KekProblem, Moment, Provider, Snapshot, Standing, Store, StoreError, StoredRecord, WriteKek, Wrong,
+};
 
 /// The one task that changes what a provider writes under.
 #[derive(Debug)]
@@ -68,6 +70,20 @@ struct Prepared {
     _turn: Option<OwnedMutexGuard<()>>,
 }
 
+/// What the last run left.
+struct Left {
+    ledger: Ledger,
+    damage: Option<LedgerDamage>,
+    stored: Option<StoredRecord>,
+}
+
+impl Left {
+    fn read(store: &Store) -> Result<Self, StoreError> {
+        let (ledger, damage) = store.ledger()?;
+        Ok(Self { ledger, damage, stored: store.record()? })
+    }
+}
+
 impl Observer {
     /// Reads what the last run left. `accept_reuse` is a key id that may become active although another one was
     /// active since.
@@ -75,7 +91,21 @@ impl Observer {
     /// # Errors
     /// If the state directory can't be read: to go on without the ledger could bring a key id back.
     pub fn new(provider: Arc<Provider>, accept_reuse: Option<KeyId>) -> Result<Self, StoreError> {
-        let (ledger, damage) = provider.store.ledger()?;
+        let left = Left::read(&provider.store)?;
+        Ok(Self::after(left, provider, accept_reuse))
+    }
+
+    /// The same, for those who must not wait for a disk that does not answer.
+    ///
+    /// # Errors
+    /// As [`Observer::new`].
+    pub async fn begin(provider: Arc<Provider>, accept_reuse: Option<KeyId>) -> Result<Self, StoreError> {
+        let left = provider.store.work(Left::read).await?;
+        Ok(Self::after(left, provider, accept_reuse))
+    }
+
+    fn after(left: Left, provider: Arc<Provider>, accept_reuse: Option<KeyId>) -> Self {
+        let Left { ledger, damage, stored } = left;
         let damaged = damage.is_some();
         if let Some(damage) = damage {
             tracing::warn!(
@@ -93,13 +123,12 @@ impl Observer {
                 last.cluster_id(), provider.settings.cluster,
             );
         }
-        let stored = provider.store.record()?;
         let disowned = stored.as_ref().is_some_and(|stored| stored.is_disowned);
         let resumable = stored
             .and_then(|stored| record_of(&stored.bytes))
             .map(|record| record.core().policy.clone())
             .filter(|policy| provider.is_of_configuration(policy));
-        Ok(Self {
+        Self {
             machine: Machine::new(ledger, resumable, accept_reuse).under(provider.settings.outage),
             looked: provider.watch.now(),
             refreshed: 0,
@@ -119,7 +148,7 @@ impl Observer {
             disowned,
             wrong: None,
             row: None,
-        })
+        }
     }
 
     /// Observes until `stop`, and makes way for the successors that are asked for.
@@ -289,15 +318,12 @@ impl Observer {
             return;
         }
         let _turn = self.turn_to_save().await;
-        let store = self.provider.store.clone();
-        let noted = tokio::task::spawn_blocking(move || store.note_disowned(is_disowned)).await;
-        match noted {
-            Ok(Ok(())) => self.disowned = is_disowned,
+        match self.provider.store.work(move |store| store.note_disowned(is_disowned)).await {
+            Ok(()) => self.disowned = is_disowned,
             // The next look tries again.
-            Ok(Err(problem)) => {
+            Err(problem) => {
                 tracing::error!(provider = %self.provider.name(), %problem, "whose record it is can't be noted");
             }
-            Err(_) => {}
         }
     }
 
@@ -355,10 +381,10 @@ impl Observer {
     /// The ledger is one of two guards (the machine in memory is the other): a full disk does not stop a
     /// rotation, and the file is tried again at each look.
     async fn save_ledger(&mut self) {
-        let (store, ledger) = (self.provider.store.clone(), self.machine.ledger().clone());
-        let saved = tokio::task::spawn_blocking(move || store.save_ledger(&ledger)).await;
-        self.ledger_unsaved = !matches!(saved, Ok(Ok(())));
-        if let Ok(Err(problem)) = saved {
+        let ledger = self.machine.ledger().clone();
+        let saved = self.provider.store.work(move |store| store.save_ledger(&ledger)).await;
+        self.ledger_unsaved = saved.is_err();
+        if let Err(problem) = saved {
             tracing::error!(provider = %self.provider.name(), %problem, "the ledger of active key ids is not saved");
         }
     }

@@ -62,10 +62,8 @@ impl Provider {
     /// Makes a local KEK under `policy` and keeps its record, so that a restart finds it.
     pub(super) async fn new_kek(&self, policy: &WritePolicy) -> Result<Arc<WriteKek>, KekProblem> {
         let kek = Arc::new(self.keyholder.make(policy, &self.recipients).await?);
-        let (store, record) = (self.store.clone(), kek.stored());
-        tokio::task::spawn_blocking(move || store.save_record(&record))
-            .await
-            .map_err(|_| KekProblem::Stopped)??;
+        let record = kek.stored();
+        self.store.work(move |store| store.save_record(&record)).await?;
         Ok(kek)
     }
 }
@@ -83,7 +81,4 @@ pub enum KekProblem {
     /// The record could not be kept.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The program is stopping.
-    #[error("the program is stopping")]
-    Stopped,
 }

@@ -174,9 +174,7 @@ impl SealedCache {
     /// Brings the files up to date; says whether they are. What went wrong is logged when it begins and when it ends.
     async fn work(self: Arc<Self>) -> bool {
         let cache = self.clone();
-        let Ok(done) = tokio::task::spawn_blocking(move || cache.bring_up_to_date()).await else {
-            return false;
-        };
+        let done = self.store.work(move |_| cache.bring_up_to_date()).await;
         let provider = &self.of.provider;
         let problem = done.err().map(|error| error.to_string());
         let before = self.problem.swap(problem.clone().map(Arc::new));
@@ -363,22 +361,21 @@ enum Stored<T> {
 /// Destroys what a cache that is configured no more has left in `store`, and says so: the day it is configured again, it
 /// would bring back what was wiped meanwhile. A problem keeps nobody from anything.
 pub(super) async fn destroy_leftovers(store: Store) {
-    let done = tokio::task::spawn_blocking(move || {
-        let folder = store.folder().display().to_string();
-        let are_there = are_there(&store);
-        (folder, shred(&store).map(|()| are_there))
+    let done = store.work(|store| {
+        let are_there = are_there(store);
+        shred(store).map(|()| are_there)
     });
     match done.await {
-        Ok((folder, Ok(true))) => {
+        Ok(true) => {
             tracing::warn!(
-                folder,
+                folder = %store.folder().display(),
                 "sealedCache is not configured: the sealing key and the sealed cache that were there are destroyed"
             );
         }
-        Ok((_, Err(problem))) => {
+        Err(problem) => {
             tracing::error!(%problem, "a sealed cache that is configured no more can't be destroyed: remove sealing-key and sealed-cache");
         }
-        Ok((_, Ok(false))) | Err(_) => {}
+        Ok(false) => {}
     }
 }
 

@@ -14,6 +14,11 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::kek::record_of;
+use desk::Desk;
+
+mod desk;
+
+pub use desk::ANSWERS_WITHIN;
 
 const RECORD: &str = "record";
 /// What a successor writes with, until it takes over.
@@ -35,6 +40,7 @@ pub struct Store {
     folder: PathBuf,
     _turn: Arc<File>,
     rehearses: Arc<AtomicBool>,
+    desk: Arc<Desk>,
 }
 
 /// The current record as it is on disk.
@@ -58,6 +64,18 @@ pub enum StoreError {
         /// Which folder.
         folder: PathBuf,
     },
+    /// The disk, or the network that it is behind.
+    #[error(
+        "{}: it has given no answer for {} s, and nothing else is tried there until it does; see what its disk or network \
+         file system waits for", folder.display(), ANSWERS_WITHIN.as_secs()
+    )]
+    Hangs {
+        /// Which folder.
+        folder: PathBuf,
+    },
+    /// Nothing is begun any more.
+    #[error("the program is stopping")]
+    Stopping,
     /// The system refused.
     #[error("{}: can't be {action}: {source}; make room there or correct its permissions", path.display())]
     System {
@@ -98,7 +116,9 @@ impl Store {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(system("made"))?;
         let turn = File::open(&folder).map_err(system("opened"))?;
         match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { folder, _turn: Arc::new(turn), rehearses: Arc::default() }),
+            Ok(()) => {
+                Ok(Self { folder, _turn: Arc::new(turn), rehearses: Arc::default(), desk: Arc::default() })
+            }
             Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { folder }),
             Err(errno) => Err(system("locked")(errno.into())),
         }

@@ -347,12 +347,12 @@ impl Foundation {
         accept_reuse: Option<KeyId>,
     ) -> Result<Self, PartError> {
         let socket = listen(passed, provider.name.as_str(), &provider.endpoint, provider.admission()).await?;
-        let store = Store::open(&config.state_directory, provider.name.as_str())?;
+        let store = Store::open_in_time(&config.state_directory, provider.name.as_str()).await?;
         let settings = settings(config, provider, services)?;
         let protection = provider.sealed_cache.as_ref().and_then(SealedCacheConfig::protection);
         let provider = Provider::new(settings, store).recoverable_by(provider.recipients());
         let provider = Arc::new(provider.keeping_sealed(protection).await);
-        let observer = Observer::new(provider.clone(), accept_reuse)?;
+        let observer = Observer::begin(provider.clone(), accept_reuse).await?;
         Ok(Self { socket, provider, observer })
     }
 }

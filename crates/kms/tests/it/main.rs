@@ -10,6 +10,7 @@ mod double;
 mod faults;
 mod flips;
 mod grpc;
+mod hanging_disk;
 mod idle;
 mod isolation;
 mod memory;

@@ -20,15 +20,15 @@ use crate::process::until;
 const DEK: [u8; 32] = [0x77; 32];
 
 /// A provider whose observer runs.
-struct Running {
-    provider: Arc<Provider>,
+pub(crate) struct Running {
+    pub(crate) provider: Arc<Provider>,
     succession: Succession,
     folder: TempDir,
     _stop: DropGuard,
 }
 
 impl Running {
-    async fn start(settings: Settings) -> Self {
+    pub(crate) async fn start(settings: Settings) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path(), &settings.name).unwrap();
         let provider = Arc::new(Provider::new(settings, store));
@@ -40,8 +40,12 @@ impl Running {
         Self { provider, succession, folder, _stop: stop.drop_guard() }
     }
 
-    async fn prepare(&self, settings: Settings) -> Result<Ready, NotReady> {
+    pub(crate) async fn prepare(&self, settings: Settings) -> Result<Ready, NotReady> {
         self.succession.prepare(settings, Vec::new()).await
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {

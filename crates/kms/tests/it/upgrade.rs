@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tonic::{Request, Status};
 
 use crate::node::{Client, Stored, client_over, connect};
-use crate::process::{Daemon, Host, encrypt, program, until};
+use crate::process::{Daemon, Host, encrypt, opens, program, until};
 use crate::sockets::limits::{PREFACE, Stubborn, call_without_message};
 use crate::sockets::passed::activate;
 
@@ -252,6 +252,25 @@ async fn a_new_process_takes_over_the_socket_and_no_call_is_refused() {
     // One line each: nothing was begun and given up, and what was repeated had never arrived.
     let recorded = recorded(&supervisor.host);
     assert_eq!(recorded, BTreeMap::from([("OK".to_owned(), served)]), "{unsent} were repeated");
+}
+
+/// Two at once would overwrite each other's history: the second one goes before it has looked or written anything.
+#[tokio::test]
+async fn a_process_that_comes_while_the_old_one_serves_changes_nothing_and_goes() {
+    let mut supervisor = Supervisor::start();
+    let stored = encrypt(&mut supervisor.client().await, &DEK).await.unwrap();
+    let files = supervisor.host.state_files();
+    let command = activate(&supervisor.versions[1], &supervisor.host, &supervisor.listener, "casemate");
+    let mut early = supervisor.host.serve_by(command);
+    until("it goes", async || !early.is_running()).await;
+    let (ended, log) = early.end();
+    assert!(!ended.success() && log.contains("another process uses this folder"), "{log}");
+    assert_eq!(supervisor.host.state_files(), files);
+    // The one that was there serves on, and the next one when it has ended.
+    opens(&mut supervisor.client().await, &stored, &DEK).await;
+    supervisor.upgrade().await;
+    opens(&mut supervisor.client().await, &stored, &DEK).await;
+    supervisor.end().await;
 }
 
 /// They have a place each, and don't hang up.

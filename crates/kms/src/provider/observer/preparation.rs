@@ -5,7 +5,7 @@ use std::sync::Arc;
 use casemate_keys::WritePolicy;
 
 use crate::provider::kek::Reopened;
-use crate::provider::{KekProblem, Provider, WriteKek};
+use crate::provider::{KekProblem, Provider, Store, WriteKek};
 
 impl Provider {
     /// A local KEK to write with under `policy`: the one of the last run if it still fits, else a new one. While a root
@@ -14,9 +14,7 @@ impl Provider {
         &self,
         policy: &WritePolicy,
     ) -> Result<(Arc<WriteKek>, KekOrigin), KekProblem> {
-        let store = self.store.clone();
-        let stored =
-            tokio::task::spawn_blocking(move || store.record()).await.map_err(|_| KekProblem::Stopped)??;
+        let stored = self.store.work(Store::record).await?;
         let made = |kek| (kek, KekOrigin::Made);
         let Some(stored) = stored else { return self.new_kek(policy).await.map(made) };
         let reopened = match self.keyholder.reopen(policy, &stored.bytes).await {

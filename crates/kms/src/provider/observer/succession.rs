@@ -3,14 +3,19 @@
 //! replace what can.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use casemate_keys::WritePolicy;
 use casemate_kms_state::Refusing;
 use casemate_recipients::Recipient;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::{Observer, explain, gravest};
-use crate::provider::{Provider, Settings, Standing};
+use crate::provider::{Provider, Settings, Standing, Store};
+
+/// How long anybody waits for a successor. Each of its calls and files has a deadline of its own, which is much shorter.
+const READY_WITHIN: Duration = Duration::from_secs(180);
 
 /// Asks the observer of one provider for a successor.
 #[derive(Clone, Debug)]
@@ -57,8 +62,16 @@ impl Succession {
     pub async fn prepare(&self, settings: Settings, recipients: Vec<Recipient>) -> Result<Ready, NotReady> {
         let ended = || NotReady("its observer has ended".into());
         let (answer, answered) = oneshot::channel();
-        self.0.send(Request { settings, recipients, answer }).await.map_err(|_| ended())?;
-        answered.await.map_err(|_| ended())?
+        let asked = async {
+            self.0.send(Request { settings, recipients, answer }).await.map_err(|_| ended())?;
+            answered.await.map_err(|_| ended())?
+        };
+        timeout(READY_WITHIN, asked).await.unwrap_or_else(|_| {
+            Err(NotReady(format!(
+                "it was not ready within {} s: see what the log says of its root keys and of the state directory",
+                READY_WITHIN.as_secs()
+            )))
+        })
     }
 }
 
@@ -252,9 +265,8 @@ impl Observer {
     }
 
     async fn note_activated(&mut self) {
-        let store = self.provider.store.clone();
         // Without it a restart makes a new local KEK, and that is all.
-        if let Ok(Err(problem)) = tokio::task::spawn_blocking(move || store.adopt()).await {
+        if let Err(problem) = self.provider.store.work(Store::adopt).await {
             tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
         }
         if let Some((key_id, before)) = self.activated.take() {
@@ -267,8 +279,7 @@ impl Observer {
         if next.machine.ledger() != self.machine.ledger() {
             self.save_ledger().await;
         }
-        let store = next.provider.store.clone();
-        if let Ok(Err(problem)) = tokio::task::spawn_blocking(move || store.take_back()).await {
+        if let Err(problem) = next.provider.store.work(Store::take_back).await {
             tracing::warn!(provider = %self.provider.name(), %problem, "a restart will make a new local KEK");
         }
     }
