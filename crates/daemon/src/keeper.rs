@@ -7,7 +7,9 @@
 //! Questions are numbered, and so are their answers: a keeper that was slow is not taken to answer a later question.
 //! It waits for no process that it ends: one that hangs in the kernel is gone only when that lets go of it.
 //!
-//! * [`Keeper`]: the daemon's side. [`keep`]: the keeper. [`take_over`]: what a started program begins with.
+//! What programs there are is the first message, not an argument: anyone on the host can read those of a process.
+//!
+//! * [`Keeper`]: the daemon's side. [`Post`]: the keeper. [`take_over`]: what a started program begins with.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -37,6 +39,9 @@ use crate::confine::Profile;
 /// A message, and an answer.
 const LONGEST: usize = 256;
 
+/// What a keeper is told at its start.
+const LONGEST_ORDERS: usize = 64 * 1024;
+
 /// How long the daemon waits for the keeper, which has little to do.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -47,12 +52,18 @@ const LAST_BREATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const MOST: usize = 64;
 
 /// What a keeper may start.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Program {
-    /// The arguments of this same program.
+    /// The arguments of this same program. Anyone on the host can read them.
     pub arguments: Vec<OsString>,
-    /// All of its environment.
+    /// All of its environment, which only its user and root can read: there may be secrets in it.
     pub environment: Vec<(OsString, OsString)>,
+}
+
+/// A keeper that was started: where it is asked, and what it was told.
+#[derive(Debug)]
+pub struct Post {
+    control: OwnedFd,
 }
 
 /// The daemon's side.
@@ -83,17 +94,24 @@ pub struct Started {
 }
 
 impl Keeper {
-    /// Starts `command`, which is to come to [`keep`]. Before the daemon is confined, and from a thread that lives as
-    /// long as it does.
+    /// Starts `command`, which is to come to [`Post::take_up`] and be given `orders` there. Before the daemon is confined,
+    /// and from a thread that lives as long as it does.
     ///
     /// # Errors
-    /// As of starting a program.
-    pub fn start(mut command: Command) -> io::Result<Self> {
+    /// As of starting a program; or `orders` are too long.
+    pub fn start(mut command: Command, orders: &[u8]) -> io::Result<Self> {
+        if orders.len() > LONGEST_ORDERS {
+            let what = format!("a keeper is told {LONGEST_ORDERS} bytes at most, not {}", orders.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         set_socket_timeout(&ours, Timeout::Send, Some(DEADLINE))?;
         command.env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let process = command.spawn()?;
+        // Else this process would hold the keeper's end, too, and not see that it is gone.
+        drop(command);
+        retry_on_intr(|| send(&ours, orders, SendFlags::NOSIGNAL)).map_err(gone)?;
         let control = Mutex::new(Control { socket: ours, asked: 0 });
         Ok(Self(Arc::new(Link { control, _process: process })))
     }
@@ -191,46 +209,69 @@ impl Started {
     }
 }
 
-/// Keeps processes until the daemon is gone; then they are, too. All there is to a keeper's life.
-///
-/// `profile` is what it and all that it starts are confined to; it names this program as one to start.
-///
-/// # Errors
-/// It can't be confined, or its daemon can't be heard.
-pub fn keep(programs: &[Program], profile: &Profile) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let control = inherited()?;
-    profile.confine().map_err(io::Error::other)?;
-    let mut kept = Kept { programs, processes: Vec::new(), next: 0 };
-    loop {
-        kept.wait(&control)?;
-        let mut bytes = [0; LONGEST];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = match recvmsg(&control, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
-            Ok(message) => message,
-            Err(Errno::AGAIN | Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
-        };
-        if message.bytes == 0 {
-            return Ok(());
-        }
-        let mut passed = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-            _ => None,
-        });
-        let whole = !message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        let question = std::str::from_utf8(&bytes[..message.bytes]).ok().filter(|_| whole);
-        let (number, question) = question.and_then(|question| question.split_once(' ')).unwrap_or_default();
-        let done = kept.answer(question, passed.next());
-        let mut answer =
-            done.map_or_else(|why| format!("{number} no {why}"), |said| format!("{number} ok {said}"));
-        while answer.len() > LONGEST {
-            answer.pop();
-        }
-        send(&control, answer.as_bytes(), SendFlags::NOSIGNAL)?;
+impl Post {
+    /// What a keeper begins with: itself, and its orders. It ends with its daemon.
+    ///
+    /// # Errors
+    /// Standard input is no socket, or nothing whole comes from there.
+    pub fn take_up() -> io::Result<(Self, Vec<u8>)> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        let control = inherited()?;
+        let orders = orders(&control)?;
+        Ok((Self { control }, orders))
     }
+
+    /// Keeps processes until the daemon is gone; then they are, too. All there is to a keeper's life.
+    ///
+    /// `profile` is what it and all that it starts are confined to; it names this program as one to start.
+    ///
+    /// # Errors
+    /// It can't be confined, or its daemon can't be heard.
+    pub fn keep(&self, programs: &[Program], profile: &Profile) -> io::Result<()> {
+        profile.confine().map_err(io::Error::other)?;
+        let mut kept = Kept { programs, processes: Vec::new(), next: 0 };
+        loop {
+            kept.wait(&self.control)?;
+            let mut bytes = [0; LONGEST];
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+            let message =
+                match recvmsg(&self.control, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+                    Ok(message) => message,
+                    Err(Errno::AGAIN | Errno::INTR) => continue,
+                    Err(errno) => return Err(errno.into()),
+                };
+            if message.bytes == 0 {
+                return Ok(());
+            }
+            let mut passed = ancillary.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+                _ => None,
+            });
+            let whole = !message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+            let question = std::str::from_utf8(&bytes[..message.bytes]).ok().filter(|_| whole);
+            let (number, question) =
+                question.and_then(|question| question.split_once(' ')).unwrap_or_default();
+            let done = kept.answer(question, passed.next());
+            let mut answer =
+                done.map_or_else(|why| format!("{number} no {why}"), |said| format!("{number} ok {said}"));
+            while answer.len() > LONGEST {
+                answer.pop();
+            }
+            send(&self.control, answer.as_bytes(), SendFlags::NOSIGNAL)?;
+        }
+    }
+}
+
+fn orders(control: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; LONGEST_ORDERS];
+    let (_, length) = retry_on_intr(|| recv(control, &mut bytes[..], RecvFlags::TRUNC))?;
+    if length == 0 || length > bytes.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "there are no orders for this keeper"));
+    }
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 /// What a process that a keeper started begins with: its socket. Nothing else that was open remains so.
@@ -433,6 +474,22 @@ mod tests {
         assert_eq!(control.ask("end 8", None, Duration::ZERO).unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(theirs);
         assert!(control.ask("end 8", None, LONG).unwrap_err().to_string().contains("has ended"));
+    }
+
+    #[test]
+    fn orders_come_whole_or_not_at_all() {
+        let (ours, theirs) = pair();
+        let longest = "x".repeat(LONGEST_ORDERS);
+        say(&ours, &longest);
+        assert_eq!(orders(&theirs).unwrap(), longest.as_bytes());
+        say(&ours, &"x".repeat(LONGEST_ORDERS + 1));
+        assert_eq!(orders(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(ours);
+        assert_eq!(orders(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        let mut command = Command::new("/bin/true");
+        command.arg("unused");
+        let refused = Keeper::start(command, &[0; LONGEST_ORDERS + 1]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

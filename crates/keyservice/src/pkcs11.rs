@@ -24,6 +24,7 @@ mod frame;
 mod guard;
 mod host;
 mod key;
+mod leeway;
 mod pin;
 mod sign;
 mod token;
@@ -77,7 +78,7 @@ pub struct Pkcs11Config {
 }
 
 /// What a host loads, and what it may touch. Said before the daemon confines itself: a change needs a restart.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostConfig {
     /// The module: a shared library. Its folder can be read.
     pub module: PathBuf,
@@ -91,7 +92,8 @@ pub struct HostConfig {
     pub folders: Vec<PathBuf>,
     /// Whether the module speaks to its device over a network.
     pub network: bool,
-    /// What the module reads from its environment, for example `SOFTHSM2_CONF`. There is nothing else in it.
+    /// What the module reads from its environment, for example `SOFTHSM2_CONF`. There is nothing else in it. Vendors let a
+    /// password be there.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -163,6 +165,22 @@ impl Pkcs11Config {
     /// The lineages of all versions.
     pub fn prefix(&self) -> LineagePrefix {
         LineagePrefix::one_of(self.keys.iter().map(CkaId::lineage))
+    }
+}
+
+impl fmt::Debug for HostConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { module, token, pin_file, guard_folder, folders, network, environment } = self;
+        f.debug_struct("HostConfig")
+            .field("module", module)
+            .field("token", token)
+            .field("pin_file", pin_file)
+            .field("guard_folder", guard_folder)
+            .field("folders", folders)
+            .field("network", network)
+            // Their values may be secret.
+            .field("environment", &environment.keys())
+            .finish()
     }
 }
 

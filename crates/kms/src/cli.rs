@@ -58,10 +58,7 @@ pub enum Command {
     },
     /// Keep processes that hold PKCS#11 modules for a daemon that may start none
     #[command(hide = true)]
-    Pkcs11Keeper {
-        /// Which modules, and what their processes may touch
-        hosts: String,
-    },
+    Pkcs11Keeper,
     /// Hold one PKCS#11 module
     #[command(hide = true)]
     Pkcs11Host {

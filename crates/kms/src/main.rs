@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Command::Probe { config, attempt: Some(attempt), .. } => {
             with_config(&config, |parsed, _| confined::attempt(attempt, &parsed, &config))
         }
-        Command::Pkcs11Keeper { hosts } => ended(pkcs11::keep(&hosts)),
+        Command::Pkcs11Keeper => ended(pkcs11::keep()),
         Command::Pkcs11Host { host } => {
             let code = ended(pkcs11::host(&host));
             // Not by way of what the module wants to do at the end: it may hang.

@@ -4,6 +4,8 @@
 //! *host* for each key when it is asked. All three are this program. Which modules there are, and what each may touch,
 //! is said to the keeper at its start: whoever breaks into the daemon later can't have another module loaded.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use casemate_daemon::confine::Profile;
-use casemate_daemon::keeper::{self, Keeper, Program, Started};
+use casemate_daemon::keeper::{Keeper, Post, Program, Started, take_over};
 use casemate_keys::crypto_module::CryptoModule;
 use casemate_keyservice::pkcs11::{HostConfig, Launch, Running, serve};
 use rustix::process::{Signal, getpid, kill_process};
@@ -47,8 +49,9 @@ impl Hosts {
             }
         }
         let mut command = Command::new(program);
-        command.args(["pkcs11-keeper", &serde_json::to_string(&different)?]);
-        Ok(Arc::new(Self { keeper: Keeper::start(command)?, configs: different }))
+        command.arg("pkcs11-keeper");
+        let keeper = Keeper::start(command, &serde_json::to_vec(&different)?)?;
+        Ok(Arc::new(Self { keeper, configs: different }))
     }
 
     /// What starts hosts of this configuration.
@@ -92,12 +95,13 @@ impl Running for Host {
 ///
 /// # Errors
 /// What it is told makes no sense, or it can't be confined.
-pub fn keep(hosts: &str) -> anyhow::Result<()> {
-    let configs: Vec<HostConfig> = serde_json::from_str(hosts).context("which hosts to keep")?;
+pub fn keep() -> anyhow::Result<()> {
+    let (post, orders) = Post::take_up()?;
+    let configs: Vec<HostConfig> = serde_json::from_slice(&orders).context("which hosts to keep")?;
     let programs: Vec<Program> = configs.iter().map(program).collect::<Result<_, _>>()?;
     let this = std::env::current_exe()?;
     let profile = configs.iter().map(profile).fold(Profile::default(), Profile::and).starts(this);
-    Ok(keeper::keep(&programs, &profile)?)
+    Ok(post.keep(&programs, &profile)?)
 }
 
 /// A host: `casemate-kms pkcs11-host`.
@@ -105,8 +109,13 @@ pub fn keep(hosts: &str) -> anyhow::Result<()> {
 /// # Errors
 /// What it is told makes no sense, or it can't be confined.
 pub fn host(host: &str) -> anyhow::Result<()> {
-    let config: HostConfig = serde_json::from_str(host).context("which module to hold")?;
-    let stream = keeper::take_over()?;
+    let mut config: HostConfig = serde_json::from_str(host).context("which module to hold")?;
+    // All that there is comes from the configuration: `program`.
+    let variables = std::env::vars_os();
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    config.environment = variables.filter_map(text).collect();
+    let stream = take_over()?;
     CryptoModule::linked().check()?;
     // Before any code of the module runs, be it that which runs when it is loaded.
     profile(&config).confine()?;
@@ -118,13 +127,15 @@ pub fn end_now() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// How a host of this configuration is started: arguments of this program, and all of its environment.
+/// How a host of this configuration is started: arguments of this program, and all of its environment. There may be
+/// secrets in the latter, so it is not said twice.
 ///
 /// # Errors
 /// A path can't be written as text.
 pub fn program(config: &HostConfig) -> serde_json::Result<Program> {
+    let open = HostConfig { environment: BTreeMap::new(), ..config.clone() };
     Ok(Program {
-        arguments: vec!["pkcs11-host".into(), serde_json::to_string(config)?.into()],
+        arguments: vec!["pkcs11-host".into(), serde_json::to_string(&open)?.into()],
         environment: config.environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
     })
 }

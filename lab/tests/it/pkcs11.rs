@@ -225,6 +225,33 @@ async fn a_host_ends_with_its_key_and_a_keeper_with_its_daemon() {
     until("the keeper has ended", || !runs(keeper)).await;
 }
 
+/// Anyone on a host can read the arguments of all its processes.
+#[tokio::test]
+async fn what_a_module_finds_in_its_environment_stands_in_no_arguments() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let secret = format!("secret of a module {}", site.folder.path().display());
+    let mut config = site.config(Wrapping::AesGcm, &[&one], pinned(&one));
+    config.host.environment.insert("VENDOR_PASSWORD".into(), secret.clone());
+    assert!(!format!("{config:?}").contains(&secret));
+    let conf = config.host.environment[SoftHsm::CONF].clone();
+    let key = site.open(config);
+    round_trip(&key).await.unwrap();
+    let host = site.hosts()[0];
+    let keeper = status(host, "PPid");
+    assert!(environment(host).contains(&format!("VENDOR_PASSWORD={secret}\n")), "the module finds it");
+    assert!(!environment(keeper).contains(&secret), "nobody else needs it");
+    let mut seen = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&arguments);
+        assert!(!arguments.contains(&secret) && !arguments.contains(&conf), "{pid}: {arguments}");
+        seen.push(pid);
+    }
+    assert!([host, keeper, std::process::id()].iter().all(|pid| seen.contains(pid)));
+}
+
 #[tokio::test]
 async fn what_the_keeper_was_not_told_of_at_its_start_it_does_not_start() {
     let site = Site::new();

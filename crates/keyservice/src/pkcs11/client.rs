@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::host::SESSIONS;
+use super::leeway::Leeway;
 use super::{Launch, Patience, Running};
 use crate::{Class, Failure};
 
@@ -32,6 +33,7 @@ pub(super) struct Host {
     /// A call that waits for its turn is not one that hangs.
     turns: Arc<Semaphore>,
     current: tokio::sync::Mutex<Current>,
+    leeway: Arc<Leeway>,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +48,8 @@ pub(super) type Reply = (Outcome, Zeroizing<Vec<u8>>);
 
 impl Host {
     pub(super) fn new(launcher: Arc<dyn Launch>, patience: Patience) -> Self {
-        Self { launcher, patience, turns: Arc::new(Semaphore::new(SESSIONS)), current: Default::default() }
+        let turns = Arc::new(Semaphore::new(SESSIONS));
+        Self { launcher, patience, turns, current: Default::default(), leeway: Default::default() }
     }
 
     /// Asks, and waits until there is an answer or the host is given up.
@@ -87,7 +90,7 @@ impl Host {
         let launcher = self.launcher.clone();
         let launched = tokio::task::spawn_blocking(move || launcher.launch());
         let launched = launched.await.unwrap_or_else(|_| Err(io::Error::other("broken off")));
-        match launched.and_then(|(process, stream)| Connection::open(process, stream)) {
+        match launched.and_then(|(process, stream)| Connection::open(process, stream, self.leeway.clone())) {
             Ok(connection) => {
                 current.connection = Some(connection.clone());
                 Ok(connection)
@@ -128,6 +131,7 @@ struct Connection {
     process: Arc<dyn Running>,
     state: Mutex<State>,
     empty: Notify,
+    leeway: Arc<Leeway>,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +148,8 @@ struct State {
 #[derive(Debug)]
 struct Pending {
     answer: oneshot::Sender<Result<Reply, Failure>>,
+    /// Whether a leeway was taken for it. A host that dies keeps it.
+    thorough: bool,
     /// Kept until there is an answer, be the caller gone or not: the session is busy.
     _turn: OwnedSemaphorePermit,
 }
@@ -158,13 +164,13 @@ enum Health {
 }
 
 impl Connection {
-    fn open(process: Box<dyn Running>, stream: UnixStream) -> io::Result<Arc<Self>> {
+    fn open(process: Box<dyn Running>, stream: UnixStream, leeway: Arc<Leeway>) -> io::Result<Arc<Self>> {
         stream.set_nonblocking(true)?;
         let (read, write) = tokio::net::UnixStream::from_std(stream)?.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
         let (state, empty) = (Mutex::default(), Notify::new());
         let connection =
-            Arc::new(Self { born: Instant::now(), frames, process: process.into(), state, empty });
+            Arc::new(Self { born: Instant::now(), frames, process: process.into(), state, empty, leeway });
         tokio::spawn(write_all(queue, write));
         tokio::spawn(read_all(read, Arc::downgrade(&connection)));
         Ok(connection)
@@ -203,7 +209,12 @@ impl Connection {
             return Err(gone(why));
         }
         let number = state.next;
-        let request = Request { number, ask: ask.clone() };
+        let mut request = Request { number, ask: ask.clone() };
+        let mut is_thorough = false;
+        if let Ask::Unwrap { thorough, .. } = &mut request.ask {
+            *thorough &= self.leeway.take();
+            is_thorough = *thorough;
+        }
         let refused = |error: io::Error| {
             Failure::new(Class::Refused, error.to_string(), "this is a fault of the program")
         };
@@ -211,7 +222,7 @@ impl Connection {
         state.next += 1;
         // The first one loads the module and logs in.
         let patience = if state.answered { patience.call } else { patience.start };
-        state.pending.insert(number, Pending { answer, _turn: turn });
+        state.pending.insert(number, Pending { answer, thorough: is_thorough, _turn: turn });
         drop(state);
         if self.frames.send(frame).is_err() {
             self.die("it does not listen any more");
@@ -228,6 +239,9 @@ impl Connection {
         let mut state = self.state();
         let pending = state.pending.remove(&answer.number);
         let pending = pending.ok_or_else(|| io::Error::other("it answers what was not asked"))?;
+        if pending.thorough && !answer.doubted {
+            self.leeway.give_back();
+        }
         state.answered = true;
         state.well |= answer.spent.is_none();
         if let Some(why) = answer.spent.filter(|_| !state.spent) {

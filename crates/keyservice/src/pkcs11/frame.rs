@@ -33,8 +33,8 @@ pub(super) enum Ask {
     Wrap { wrapping: Wrapping, key: CkaId, associated: Vec<u8> },
     /// The bytes are a message.
     Sign { key: CkaId, signing: Signing },
-    /// The bytes are a wrap.
-    Unwrap { wrapping: Wrapping, key: CkaId, associated: Vec<u8> },
+    /// The bytes are a wrap. A session and a process may be spent on whether it or the token is at fault.
+    Unwrap { wrapping: Wrapping, key: CkaId, associated: Vec<u8>, thorough: bool },
 }
 
 /// What came of a call.
@@ -46,6 +46,8 @@ pub(super) struct Answer {
     pub(super) said: Vec<String>,
     /// Why this host is to be replaced by a new one.
     pub(super) spent: Option<String>,
+    /// Whether it was needed to be thorough.
+    pub(super) doubted: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

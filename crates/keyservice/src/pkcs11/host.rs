@@ -76,15 +76,16 @@ impl Host {
             let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok((request, bytes)) = next else { return };
             let module = self.module.get_or_init(|| Module::load(self.config.clone()));
+            let mut doubted = false;
             let (outcome, bytes, spent) = match module {
-                Ok(module) => answer(module, &mut session, &request.ask, &bytes),
+                Ok(module) => answer(module, &mut session, &request.ask, &bytes, &mut doubted),
                 Err(failure) => {
                     let spent = Some("the module can't be loaded".into());
                     (Outcome::failed(failure.clone(), None), Zeroizing::default(), spent)
                 }
             };
             let said = module.as_ref().map(Module::said).unwrap_or_default();
-            if !self.send(Answer { number: request.number, outcome, said, spent }, &bytes) {
+            if !self.send(Answer { number: request.number, outcome, said, spent, doubted }, &bytes) {
                 return;
             }
         }
@@ -144,11 +145,12 @@ fn answer(
     session: &mut Option<Session>,
     ask: &Ask,
     bytes: &[u8],
+    doubted: &mut bool,
 ) -> (Outcome, Zeroizing<Vec<u8>>, Option<String>) {
     let mut tried = 0;
     loop {
         tried += 1;
-        let trouble = match go(module, session, ask, bytes) {
+        let trouble = match go(module, session, ask, bytes, doubted) {
             Ok((outcome, bytes)) => return (outcome, bytes, None),
             Err(trouble) => trouble,
         };
@@ -172,13 +174,14 @@ fn go(
     session: &mut Option<Session>,
     ask: &Ask,
     bytes: &[u8],
+    doubted: &mut bool,
 ) -> Result<(Outcome, Zeroizing<Vec<u8>>), Trouble> {
     let session = match session {
         Some(session) => session,
         none => none.insert(module.session()?),
     };
     let logins = module.logins();
-    let outcome = done(module, session, ask, bytes);
+    let outcome = done(module, session, ask, bytes, doubted);
     let rests_on_absence = match &outcome {
         Ok((outcome, _)) => matches!(outcome, Outcome::Versions(_)),
         Err(Trouble::Found(failure) | Trouble::Passing(failure, Cure::Host)) => {
@@ -197,6 +200,7 @@ fn done(
     session: &mut Session,
     ask: &Ask,
     bytes: &[u8],
+    doubted: &mut bool,
 ) -> Result<(Outcome, Zeroizing<Vec<u8>>), Trouble> {
     let done = |bytes| (Outcome::Done, bytes);
     Ok(match ask {
@@ -212,8 +216,9 @@ fn done(
         Ask::Wrap { wrapping, key, associated } => {
             done(Key::enabled(session, *wrapping, key)?.wrap(associated, bytes)?.into())
         }
-        Ask::Unwrap { wrapping, key, associated } => {
-            done(unwrap(module, session, *wrapping, key, associated, bytes)?)
+        Ask::Unwrap { wrapping, key, associated, thorough } => {
+            let how = Unwrap { wrapping: *wrapping, key, associated, thorough: *thorough };
+            done(unwrap(module, session, &how, bytes, doubted)?)
         }
     })
 }
@@ -222,38 +227,51 @@ fn done(
 fn unwrap(
     module: &Module,
     session: &mut Session,
-    wrapping: Wrapping,
-    key: &CkaId,
-    associated: &[u8],
+    ask: &Unwrap<'_>,
     wrap: &[u8],
+    doubted: &mut bool,
 ) -> Result<Zeroizing<Vec<u8>>, Trouble> {
     let is_unclear = |trouble: &Trouble| trouble.code().is_some_and(may_blame_ciphertext);
     let mut fresh = false;
     loop {
-        let found = Key::present(session, wrapping, key)?;
-        let trouble = match found.unwrap(associated, wrap) {
+        let found = Key::present(session, ask.wrapping, ask.key)?;
+        let trouble = match found.unwrap(ask.associated, wrap) {
             Err(trouble) if is_unclear(&trouble) => trouble,
             settled => return settled,
         };
-        match found.is_well(associated) {
+        match found.is_well(ask.associated) {
             // If that was a moment's weakness, it opens now.
             Some(true) => {
                 return found
-                    .unwrap(associated, wrap)
+                    .unwrap(ask.associated, wrap)
                     .map_err(|trouble| if is_unclear(&trouble) { found.not_opened(wrap) } else { trouble });
             }
             // Once more where nothing was left behind. The old session is closed after: with the last, a login ends.
-            _ if !fresh => *session = module.session()?,
+            Some(false) if !fresh => *session = module.session()?,
             Some(false) => return Err(trouble),
+            None if !fresh && ask.thorough => {
+                *doubted = true;
+                *session = module.session()?;
+            }
             None => {
                 let mut failure = Failure { class: Class::Unreachable, ..trouble.failure() };
                 failure.what +=
                     "; whether the wrap or the token is at fault can't be told, since the key only unwraps";
-                return Err(Trouble::Passing(failure, Cure::Host));
+                // Bytes from etcd must not have the process replaced each time.
+                let cure = if ask.thorough { Cure::Host } else { Cure::None };
+                return Err(Trouble::Passing(failure, cure));
             }
         }
         fresh = true;
     }
+}
+
+/// How a wrap is opened.
+struct Unwrap<'a> {
+    wrapping: Wrapping,
+    key: &'a CkaId,
+    associated: &'a [u8],
+    thorough: bool,
 }
 
 impl Ask {

@@ -147,7 +147,8 @@ impl RootKey for Pkcs11Key {
     ) -> Answer<'a, Zeroizing<Vec<u8>>> {
         Box::pin(async move {
             let (key, wrapping) = self.key(root)?;
-            let ask = Ask::Unwrap { wrapping, key, associated: payload::associated_data(core) };
+            let associated = payload::associated_data(core);
+            let ask = Ask::Unwrap { wrapping, key, associated, thorough: true };
             let (_, payload) = call(&self.host, ask, wrap).await?;
             Ok(payload)
         })

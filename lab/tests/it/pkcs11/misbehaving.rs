@@ -189,7 +189,7 @@ async fn a_code_that_may_mean_both_never_blames_an_object_whose_key_only_unwraps
     let opened = || bad.key.unwrap(&root, &CORE, &wrap);
     bad.site.hosts().into_iter().for_each(kill);
     until_refused(&bad.key).await;
-    for code in [ckr::GENERAL_ERROR, ckr::FUNCTION_FAILED, VENDOR] {
+    for code in [ckr::FUNCTION_FAILED, VENDOR] {
         bad.module.misbehave("C_Decrypt", Return(code), Some(1)).unwrap();
         assert_eq!(opened().await.unwrap()[..], PAYLOAD, "{code:#x}: a new session is well");
         bad.module.behave().unwrap();
@@ -203,6 +203,39 @@ async fn a_code_that_may_mean_both_never_blames_an_object_whose_key_only_unwraps
     }
     bad.module.misbehave("C_Decrypt", Return(ckr::ENCRYPTED_DATA_INVALID), None).unwrap();
     assert_eq!(opened().await.unwrap_err().class, Class::NotOpened, "a code that means one thing only");
+}
+
+/// SoftHSM has one code for a wrong tag and for its own illness. Whoever writes etcd gets a few new processes out of that.
+#[tokio::test]
+async fn who_damages_objects_does_not_have_the_process_replaced_with_each_of_them() {
+    let bad = Bad::new(SHORT);
+    let wrap = bad.wrap().await.unwrap();
+    bad.site.token.only_unwraps(PIN, &bad.one.to_string()).unwrap();
+    bad.site.hosts().into_iter().for_each(kill);
+    until_refused(&bad.key).await;
+    let (root, begun) = (bad.root(), std::time::Instant::now());
+    let counted = || ["C_Initialize", "C_Login", "C_OpenSession"].map(|function| bad.calls(function));
+    let before = counted();
+    let mut damaged = wrap.clone();
+    damaged[20] ^= 1;
+    for _ in 0..40 {
+        let failure = bad.key.unwrap(&root, &CORE, &damaged).await.unwrap_err();
+        assert_eq!(failure.class, Class::Unreachable, "nothing is concluded: {failure}");
+        let opened = until_success(async || bad.key.unwrap(&root, &CORE, &wrap).await).await;
+        assert_eq!(opened[..], PAYLOAD);
+    }
+    // Four, and one more for each minute that this takes.
+    let most = 4 + usize::try_from(begun.elapsed().as_secs() / 60).unwrap();
+    let [starts, logins, sessions] = std::array::from_fn(|place| counted()[place] - before[place]);
+    assert!((4..=most).contains(&starts), "{starts} starts");
+    // A process has four sessions, and one more where it was in doubt.
+    assert!(logins <= most && sessions <= 5 * (most + 1), "{logins} logins, {sessions} sessions");
+    let host = bad.site.hosts();
+    for _ in 0..40 {
+        bad.key.observe().await.unwrap_err();
+        bad.key.unwrap(&root, &CORE, &wrap).await.unwrap();
+    }
+    assert_eq!(bad.site.hosts(), host, "what opens needs none of it");
 }
 
 /// Without its login a session shows no keys, and no call of it fails.
