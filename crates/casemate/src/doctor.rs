@@ -162,14 +162,11 @@ impl Report {
         rows.extend(notes.map(|(provider, text)| ["note".into(), format!("provider {provider}: {text}")]));
         if verbose {
             let well = KINDS.iter().filter(|kind| self.findings.iter().all(|finding| finding.id != kind.id));
-            rows.extend(well.map(|kind| [format!("ok  {}", kind.id), "not found".into()]));
+            rows.extend(well.map(|kind| [format!("ok  {}", kind.id), "nothing found".into()]));
         }
         // Who is told of one wants to know how long there is.
         let outages = self.outages.iter().filter(|outage| verbose || outage.has_begun);
-        rows.extend(
-            outages
-                .map(|outage| ["outage".into(), format!("provider {}: {}", outage.provider, outage.text())]),
-        );
+        rows.extend(outages.flat_map(outage::Outage::rows));
         rows
     }
 }
@@ -216,8 +213,14 @@ mod tests {
     #[test]
     fn who_is_told_of_an_outage_is_told_what_it_does() {
         let mut facts = healthy();
+        facts.providers[0].sealed = None;
         facts.providers[0].keys[0].running = Some(("unreachable".into(), "no answer".into()));
         let (exit, text) = told(&facts);
-        assert!(exit == Exit::No && text.contains("an outage is under way: Status says ok"), "{text}");
+        assert!(
+            exit == Exit::No
+                && text.contains("under way, of root key main")
+                && text.contains("leave it running"),
+            "{text}"
+        );
     }
 }

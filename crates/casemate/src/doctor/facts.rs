@@ -132,7 +132,9 @@ pub(super) struct ProviderFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) key_id: String,
-    /// What of the contract it breaks.
+    /// What its health is, if it is not ok.
+    pub(super) unready: Option<String>,
+    /// What else of the contract it breaks.
     pub(super) problems: Vec<String>,
 }
 

@@ -52,13 +52,14 @@ impl Finding {
 
 /// All that is to be mended, the worst first.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
-    let mut all: Vec<Finding> =
-        facts.files.iter().flat_map(|file| files::of_file(file, facts.user)).collect();
-    all.extend(host::of_host(facts));
+    let mut all = Vec::new();
+    // What stops the cluster, before what may be its cause.
     for provider in &facts.providers {
         let found = providers::of_provider(provider, facts);
         all.extend(found.into_iter().map(|finding| finding.of(&provider.name)));
     }
+    all.extend(host::of_host(facts));
+    all.extend(facts.files.iter().flat_map(|file| files::of_file(file, facts.user)));
     // One folder may be wrong for many files: it is mended once.
     let mut told = BTreeSet::new();
     all.retain(|one| told.insert((one.id, one.provider.clone(), one.remedy.clone())));

@@ -30,6 +30,8 @@ use crate::kms::socket::Socket;
 
 /// How long a socket of the plugin gets.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// What kube-apiserver takes for well.
+const HEALTHY: &str = "ok";
 /// What is open beside connections.
 const OTHER_DESCRIPTORS: u64 = 96;
 
@@ -189,9 +191,11 @@ async fn of_keys(
 
 async fn answer(socket: Socket) -> Result<Answer, String> {
     let asked = async { Plugin::connect(socket, PATIENCE).await?.status().await };
-    let (reply, _) = asked.await.map_err(|error| error.to_string())?;
+    let (mut reply, _) = asked.await.map_err(|error| error.to_string())?;
+    // To be unready is no breach of the contract.
+    let healthz = std::mem::replace(&mut reply.healthz, HEALTHY.into());
     let problems = limits::check_status(&reply).iter().map(ToString::to_string).collect();
-    Ok(Answer { key_id: reply.key_id, problems })
+    Ok(Answer { key_id: reply.key_id, unready: Some(healthz).filter(|healthz| healthz != HEALTHY), problems })
 }
 
 fn ledger(config: &Config, provider: &ProviderConfig) -> LedgerFacts {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casemate_kms::admin::status::{Document, ProviderStatus};
 use casemate_kms_state::outage::{OnRefused, Policy, Reply, Rules, State, row};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::facts::{KeyFacts, ProviderFacts};
@@ -27,15 +27,18 @@ impl Outage {
     pub(super) fn of(facts: &ProviderFacts, document: Option<&Document>) -> Self {
         let status =
             document.and_then(|document| document.providers.iter().find(|one| one.name == facts.name));
-        let mut writing = facts.keys.iter().filter(|key| key.writes);
-        let out = status.and_then(|_| writing.find(|key| is_out(key)));
-        let since = out.and_then(|key| key.failing_since.as_ref()?.parse::<Timestamp>().ok());
+        let writing: Vec<&KeyFacts> = facts.keys.iter().filter(|key| key.writes).collect();
+        let out: Vec<&KeyFacts> =
+            writing.iter().copied().filter(|key| status.is_some() && is_out(key)).collect();
+        let has_begun = !out.is_empty();
+        let since = out.iter().filter_map(|key| key.failing_since.as_ref()?.parse::<Timestamp>().ok()).min();
+        let others = writing.len() - if has_begun { out.len() } else { writing.len().min(1) };
         let ends = |within: Duration| match since {
             Some(since) => {
                 let end = since.checked_add(within).unwrap_or(Timestamp::MAX);
                 format!("go on until {end}, then Status fails and they are refused")
             }
-            None => format!("go on for {} s, then Status fails and they are refused", within.as_secs()),
+            None => format!("go on for {}, then Status fails and they are refused", in_words(within)),
         };
         let (status_says, writes) = match (row(State::Outage, &facts.rules).status, facts.rules.policy) {
             (Reply::Ok, Policy::Coast { until: Some(until) }) => ("ok", ends(until)),
@@ -44,37 +47,45 @@ impl Outage {
             (Reply::NotOk, _) => ("not ok", "go on".into()),
             (Reply::Error, _) => ("an error", "are refused at once".into()),
         };
-        let names = |writes| facts.keys.iter().filter(move |key| key.writes == writes);
+        let until_then = |why: &str| {
+            let so = if has_begun { "leave it running" } else { "it would have to run on" };
+            format!("does not come up before it ends, since {why}: {so}")
+        };
         Self {
             provider: facts.name.clone(),
-            has_begun: out.is_some(),
-            root_keys: names(true).map(|key| key.name.clone()).collect(),
+            has_begun,
+            root_keys: if has_begun { out } else { writing }.iter().map(|key| key.name.clone()).collect(),
             status: status_says,
             writes,
-            reads: reads(&facts.rules, names(true).count(), status),
+            reads: reads(&facts.rules, others, status),
             restart: match facts.sealed.as_ref().map(|sealed| &sealed.found) {
-                None => "would not come up before it ends: there is no sealed cache".into(),
+                None => until_then("there is no sealed cache"),
                 Some(Ok(Some((entries @ 1.., _)))) => {
-                    format!("would come up: the sealed cache has {entries} local KEKs")
+                    format!("comes up: the sealed cache has {entries} local KEKs")
                 }
-                Some(Ok(_)) => "would not come up before it ends: the sealed cache is empty".into(),
-                Some(Err(_)) => "would not come up before it ends: the sealed cache does not open".into(),
+                Some(Ok(_)) => until_then("the sealed cache is empty"),
+                Some(Err(_)) => until_then("the sealed cache does not open"),
             },
         }
     }
 
-    pub(super) fn text(&self) -> String {
-        let Self { status, writes, reads, restart, .. } = self;
-        let whose = match &self.root_keys[..] {
+    pub(super) fn rows(&self) -> Vec<[String; 2]> {
+        let Self { provider, has_begun, root_keys, status, writes, reads, restart } = self;
+        let whose = match &root_keys[..] {
             [] => "its root key".into(),
             [one] => format!("root key {one}"),
             [all @ .., last] => format!("root key {} or {last}", all.join(", ")),
         };
-        let now = if self.has_begun { "an outage is under way" } else { "were it out now" };
-        format!(
-            "{whose}, {now}: Status says {status}; writes {writes}; reads {reads}; a restart {restart} \
-             (docs/reference/outages.md#states)"
-        )
+        let of = if *has_begun { "under way, of" } else { "if there was one now, of" };
+        let row = |name: &str, text: String| [format!("  {name}"), text];
+        vec![
+            ["outage".into(), format!("provider {provider}: {of} {whose}")],
+            row("status", format!("says {status}")),
+            row("writes", writes.clone()),
+            row("reads", reads.clone()),
+            row("restart", restart.clone()),
+            row("see", "docs/reference/outages.md#states".into()),
+        ]
     }
 }
 
@@ -83,7 +94,12 @@ fn is_out(key: &KeyFacts) -> bool {
     key.running.as_ref().is_some_and(|(class, _)| matches!(&**class, "unreachable" | "throttled" | "corrupt"))
 }
 
-fn reads(rules: &Rules, roots: usize, status: Option<&ProviderStatus>) -> String {
+fn in_words(time: Duration) -> String {
+    SignedDuration::try_from(time)
+        .map_or_else(|_| format!("{} s", time.as_secs()), |time| format!("{time:#}"))
+}
+
+fn reads(rules: &Rules, others: usize, status: Option<&ProviderStatus>) -> String {
     let opened = match status.map(|status| status.opened_keks.held) {
         Some(1) => "the one local KEK that is opened".into(),
         Some(held) => format!("the {held} local KEKs that are opened"),
@@ -93,7 +109,7 @@ fn reads(rules: &Rules, roots: usize, status: Option<&ProviderStatus>) -> String
         OnRefused::KeepReads => "",
         OnRefused::Wipe => ", until the root key says no, which wipes them",
     };
-    let rest = if roots > 1 {
+    let rest = if others > 0 {
         "; what else is read, another root key opens"
     } else {
         "; what else is read has to wait"
@@ -111,7 +127,8 @@ mod tests {
         let facts = healthy();
         let mut provider = facts.providers[0].clone();
         change(&mut provider);
-        Outage::of(&provider, facts.status.as_ref().and_then(|status| status.as_ref().ok())).text()
+        let outage = Outage::of(&provider, facts.status.as_ref().and_then(|status| status.as_ref().ok()));
+        outage.rows().iter().map(|[name, text]| format!("{}: {text}; ", name.trim())).collect()
     }
 
     #[test]
@@ -124,17 +141,17 @@ mod tests {
                 Policy::default(),
                 wipe,
                 None,
-                "root key main, were it out now: Status says ok; writes go on for as long as it lasts; reads go on from the one \
-                 local KEK that is opened, until the root key says no, which wipes them; what else is read has to wait",
+                "if there was one now, of root key main; status: says ok; writes: go on for as long as it lasts; reads: go on from \
+                 the one local KEK that is opened, until the root key says no, which wipes them; what else is read has to wait",
             ),
-            (Policy::Coast { until: Some(minute) }, wipe, None, "writes go on for 60 s, then Status fails"),
-            (Policy::FailAfter(minute), wipe, None, "Status says not ok; writes go on for 60 s"),
-            (Policy::FailClosed, wipe, None, "Status says an error; writes are refused at once"),
+            (Policy::Coast { until: Some(minute) }, wipe, None, "writes: go on for 1m, then Status fails"),
+            (Policy::FailAfter(minute), wipe, None, "says not ok; writes: go on for 1m"),
+            (Policy::FailClosed, wipe, None, "says an error; writes: are refused at once"),
             (
                 Policy::default(),
                 OnRefused::KeepReads,
                 sealed(Ok(Some((3, 0)))),
-                "has to wait; a restart would come up: the sealed cache has 3",
+                "has to wait; restart: comes up: the sealed cache has 3",
             ),
             (Policy::default(), wipe, sealed(Ok(None)), "the sealed cache is empty"),
             (Policy::default(), wipe, sealed(Err("no".into())), "does not open"),
@@ -152,19 +169,31 @@ mod tests {
             on_refused: OnRefused::KeepReads,
         };
         let out = |facts: &mut ProviderFacts, class: &str| {
-            facts.rules = rules;
+            (facts.rules, facts.sealed) = (rules, None);
             facts.keys[0].running = Some((class.into(), "no".into()));
             facts.keys[0].failing_since = Some("2027-01-15T08:00:00Z".into());
         };
         let text = told(|facts| out(facts, "throttled"));
-        assert!(text.contains("under way") && text.contains("go on until 2027-01-15T08:10:00Z,"), "{text}");
+        assert!(
+            text.contains("under way")
+                && text.contains("leave it running")
+                && text.contains("go on until 2027-01-15T08:10:00Z,"),
+            "{text}"
+        );
         // A lost credential is no outage.
         let text = told(|facts| out(facts, "credential"));
-        assert!(text.contains("were it out now") && text.contains("go on for 600 s"), "{text}");
+        assert!(text.contains("if there was one now") && text.contains("go on for 10m"), "{text}");
         let text = told(|facts| {
             let hsm = KeyFacts { name: "hsm".into(), ..facts.keys[0].clone() };
             facts.keys.push(hsm);
         });
         assert!(text.contains("root key main or hsm") && text.contains("another root key opens"), "{text}");
+        // Of two, the one that is out is named.
+        let text = told(|facts| {
+            let hsm = KeyFacts { name: "hsm".into(), ..facts.keys[0].clone() };
+            facts.keys.push(hsm);
+            out(facts, "corrupt");
+        });
+        assert!(text.contains("of root key main;") && text.contains("another root key opens"), "{text}");
     }
 }

@@ -70,7 +70,7 @@ fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
     let told = casemate("doctor --verbose --config").arg(host.config()).assert().code(0);
     let told = String::from_utf8(told.get_output().stdout.clone()).unwrap();
     assert!(told.contains("ok  key-refused"), "{told}");
-    assert!(told.contains("Status says ok; writes go on for as long as it lasts"), "{told}");
+    assert!(told.contains("go on for as long as it lasts"), "{told}");
 
     mode(&host.config(), 0o666);
     finds(&host, "file-writable", "chmod go-w");
@@ -83,9 +83,9 @@ fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
     finds(&host, "state-open", "chmod go-w");
     mode(&host.file("state"), 0o700);
     mode(&host.file("kms.sock"), 0o666);
-    finds(&host, "socket-open", "restart the plugin");
+    finds(&host, "socket-open", "chmod 0600");
     mode(&host.file("kms.sock"), 0o660);
-    finds(&host, "socket-mode", "restart the plugin");
+    finds(&host, "socket-mode", "chmod 0600");
     mode(&host.file("kms.sock"), 0o600);
     mode(&host.file("state/casemate/ledger"), 0o666);
     finds(&host, "state-open", "state/casemate/ledger");
@@ -143,7 +143,7 @@ fn a_healthy_host_is_met_with_silence_and_each_planted_fault_with_its_remedy() {
     drop(daemon);
     let (code, found) = examined(&host);
     let ids: Vec<&str> = found.iter().map(|(id, ..)| id.as_str()).collect();
-    assert_eq!((code, ids), (1, vec!["admin-silent", "not-served"]));
+    assert_eq!((code, ids), (1, vec!["not-served", "admin-silent"]));
 }
 
 #[test]

@@ -71,6 +71,11 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
         "kube-apiserver gets no good Status: it is unready, and writes fail after three minutes.",
         STATUS,
     ),
+    error(
+        "unready",
+        "kube-apiserver is unready, so that a load balancer takes it out; it writes on.",
+        "outages.md#policies",
+    ),
     error("not-writing", "The plugin refuses to write, and says why.", STATUS),
     error(
         "socket-open",

@@ -34,29 +34,44 @@ fn of_socket(provider: &ProviderFacts) -> Vec<Finding> {
         Err(why) => found.push(Finding::new(
             "not-served",
             why.clone(),
-            "start the plugin (systemctl status casemate-kms); its log says why it does not write",
+            "start the plugin (systemctl start casemate-kms); its log says why it does not write: journalctl -u casemate-kms",
         )),
-        Ok(answer) => found.extend(answer.problems.iter().map(|problem| {
-            Finding::new(
-                "not-served",
-                format!("Status: {problem}"),
-                "see its log; upgrade it if it is of another version",
-            )
-        })),
+        Ok(answer) => {
+            found.extend(answer.problems.iter().map(|problem| {
+                Finding::new(
+                    "not-served",
+                    format!("Status: {problem}"),
+                    "see its log; upgrade it if it is of another version",
+                )
+            }));
+            found.extend(answer.unready.iter().map(|healthz| {
+                Finding::new(
+                    "unready",
+                    format!("Status says {healthz:?}, and names key id {}", answer.key_id),
+                    "mend what is found of its root keys: outage.policy in the configuration has it so while one of them is out",
+                )
+            }));
+        }
     }
     if let Some(Ok(access)) = &provider.socket {
-        let mode = access.mode & 0o777;
+        let (mode, path) = (access.mode & 0o777, provider.endpoint.trim_start_matches("unix://"));
         if mode & 0o007 & !provider.socket_mode != 0 {
             found.push(Finding::new(
                 "socket-open",
                 format!("{} has mode {mode:04o}: everybody on this host can decrypt", provider.endpoint),
-                "restart the plugin, which sets the configured mode; find out who changed it",
+                format!("chmod {:04o} {path}, and find out who changed it", provider.socket_mode),
             ));
         } else if mode != provider.socket_mode {
             found.push(Finding::new(
                 "socket-mode",
-                format!("{} has mode {mode:04o}, the configuration says {:04o}: kube-apiserver may not be let in", provider.endpoint, provider.socket_mode),
-                "restart the plugin, which sets the configured mode; with a socket of systemd, correct SocketMode= of its unit",
+                format!(
+                    "{} has mode {mode:04o}, the configuration says {:04o}: kube-apiserver may not be let in",
+                    provider.endpoint, provider.socket_mode
+                ),
+                format!(
+                    "chmod {:04o} {path}; with a socket of systemd, correct SocketMode= of its unit",
+                    provider.socket_mode
+                ),
             ));
         }
     }

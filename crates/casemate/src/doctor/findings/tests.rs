@@ -59,7 +59,7 @@ pub(in crate::doctor) fn healthy() -> Facts {
             socket: Some(Ok(access(0o600))),
             socket_mode: 0o600,
             barred: None,
-            answer: Ok(Answer { key_id: "prod:22".into(), problems: Vec::new() }),
+            answer: Ok(Answer { key_id: "prod:22".into(), unready: None, problems: Vec::new() }),
             keys: vec![KeyFacts {
                 name: "main".into(),
                 writes: true,
@@ -179,14 +179,18 @@ const PLANTED: &[Plant] = &[
     ("pin-refused", "write the right PIN", |facts| facts.refused_pins = vec!["/var/lib/c/pkcs11/a".into()]),
     ("not-served", "start the plugin", |facts| facts.providers[0].answer = Err("nobody listens".into())),
     ("not-served", "see its log", |facts| {
-        let answer = Answer { key_id: String::new(), problems: vec!["the key id is empty".into()] };
+        let answer =
+            Answer { key_id: String::new(), unready: None, problems: vec!["the key id is empty".into()] };
         facts.providers[0].answer = Ok(answer);
+    }),
+    ("unready", "mend what is found of its root keys", |facts| {
+        facts.providers[0].answer.as_mut().unwrap().unready = Some("not ok".into());
     }),
     ("not-writing", "do what it says", |facts| {
         facts.status = said(|document| document["providers"][0]["not_writing_because"] = "starting".into());
     }),
-    ("socket-open", "restart the plugin", |facts| socket(facts, 0o666)),
-    ("socket-mode", "restart the plugin", |facts| socket(facts, 0o660)),
+    ("socket-open", "chmod 0600 /run/kms.sock", |facts| socket(facts, 0o666)),
+    ("socket-mode", "chmod 0600 /run/kms.sock", |facts| socket(facts, 0o660)),
     ("clock", "timedatectl", |facts| facts.providers[0].record.created = Some(NOW + 3600)),
     ("clock", "timedatectl", |facts| facts.providers[0].ledger.last = Some(NOW + 3600)),
     ("clock", "sealed is of a time 3600 s from now", |facts| {
@@ -222,7 +226,8 @@ const PLANTED: &[Plant] = &[
         });
     }),
     ("rotation-pending", "the plugin at this socket", |facts| {
-        facts.providers[0].answer = Ok(Answer { key_id: "other:1".into(), problems: Vec::new() });
+        facts.providers[0].answer =
+            Ok(Answer { key_id: "other:1".into(), unready: None, problems: Vec::new() });
     }),
     ("reused", "raise epoch", |facts| facts.providers[0].refused = refused("reuse")),
     ("selection", "raise epoch", |facts| facts.providers[0].refused = refused("not_readable")),
@@ -294,7 +299,7 @@ fn what_is_wrong_with_a_folder_of_many_files_is_told_once_and_so_is_a_clock() {
     facts.clocks[0].ahead = 3600;
     facts.providers[0].record.created = Some(NOW + 3600);
     let ids: Vec<&str> = findings(&facts).iter().map(|finding| finding.id).collect();
-    assert_eq!(ids, ["folder-open", "clock"]);
+    assert_eq!(ids, ["clock", "folder-open"]);
 }
 
 #[test]
