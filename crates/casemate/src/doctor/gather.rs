@@ -16,6 +16,7 @@ use casemate_kms::config::{Config, ProviderConfig, SealedCacheConfig, Source};
 use casemate_kms::key_services::KeyServices;
 use casemate_kms::provider::{Protection, Store, StoredRecord, peek_sealed_cache};
 use casemate_wire::kms_v2::limits;
+use serde_json::Value;
 
 use self::host::Process;
 use self::keys::{Known, of_key, of_signer};
@@ -92,14 +93,23 @@ fn endpoint(args: &Args, config: &Config, provider: &ProviderConfig) -> Option<S
     named.or_else(|| provider.endpoint.to_string().parse().ok())
 }
 
-/// Notes beside which nothing else stands: the others belong to a login that is under way.
+/// Notes that keep a PIN from being tried. Others belong to a login that is under way, or to one that may be tried once more.
 fn refused_pins(config: &Config) -> Vec<PathBuf> {
     let entries = config.guard_folder().and_then(|folder| fs::read_dir(folder).ok());
     let paths = entries.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let is_note = |path: &PathBuf| {
         path.is_file() && !path.extension().is_some_and(|ending| ending == "new" || ending == "turn")
     };
-    paths.filter(is_note).collect()
+    paths.filter(|path| is_note(path) && fs::read(path).is_ok_and(|note| holds_back(&note))).collect()
+}
+
+/// One that can't be understood does, too.
+fn holds_back(note: &[u8]) -> bool {
+    let note: Value = serde_json::from_slice(note).unwrap_or_default();
+    let Some(tried) = note["tried"].as_array() else { return true };
+    tried
+        .iter()
+        .any(|tried| tried["refused"] != false || tried["unclear"].as_u64().is_none_or(|times| times > 1))
 }
 
 async fn of_provider(
@@ -226,4 +236,21 @@ fn sealed(config: &Config, name: &str, protection: &Protection) -> SealedFacts {
     let device = |path: &Path| fs::metadata(path).ok().map(|found| found.dev());
     let (secret, cache) = (device(protection.path()), device(&config.state_directory));
     SealedFacts { is_beside_its_secret: found.is_ok() && secret.is_some() && secret == cache, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holds_back;
+
+    #[test]
+    fn a_login_that_is_under_way_is_no_pin_that_was_refused() {
+        let note = |refused: &str, unclear: u32| {
+            format!(
+                r#"{{"version": 2, "token": "1", "tried": [{{"refused": {refused}, "unclear": {unclear}, "last": 0}}]}}"#
+            )
+        };
+        assert!(!holds_back(note("false", 1).as_bytes()));
+        assert!(holds_back(note("false", 2).as_bytes()) && holds_back(note("true", 1).as_bytes()));
+        assert!(holds_back(b"torn") && holds_back(b"{}"));
+    }
 }
