@@ -14,6 +14,11 @@
 //! * [`snapshot`]: a file: how it is opened, its lock, its checksum
 //! * [`bolt`]: pages, trees and buckets of bbolt, the format of etcd's files
 //! * [`mvcc`]: revisions, keys and what etcd says of itself
+//! * [`classify`]: how one value is encrypted, and which key it needs
+#[cfg(test)]
+mod corpus;
+
 pub mod bolt;
+pub mod classify;
 pub mod mvcc;
 pub mod snapshot;

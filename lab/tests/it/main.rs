@@ -2,6 +2,7 @@
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod admin;
+mod census;
 mod doctor;
 mod failing;
 mod fault_proxy;

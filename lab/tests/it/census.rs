@@ -1,0 +1,4 @@
+//! The census against what the lab itself wrote.
+
+mod etcd_files;
+mod ground_truth;
