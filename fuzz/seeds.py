@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority`."""
+"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority` and `token_frame`."""
 import json, pathlib
 
 fuzz = pathlib.Path(__file__).resolve().parent
@@ -33,3 +33,33 @@ for name, frames in AUTHORITY.items():
     folder = fuzz / "corpus/authority"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"\7" + frames)
+
+
+def told(header, payload=b""):
+    header = json.dumps(header, separators=(",", ":")).encode()
+    return (4 + len(header) + len(payload)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + payload
+
+
+KEY = "00112233445566778899aabbccddeeff"
+ASKED = [
+    {"Observe": {"wrapping": "AesGcm", "keys": [KEY], "writes": {"Pinned": KEY}}},
+    {"Versions": {"wrapping": "AesKwp", "keys": [KEY]}},
+    {"Wrap": {"wrapping": "AesGcm", "key": KEY, "associated": [1, 2]}},
+    {"Sign": {"key": KEY, "signing": "EcdsaP256"}},
+    {"Unwrap": {"wrapping": "RsaOaep", "key": KEY, "associated": [], "thorough": True}},
+]
+CAME = [
+    "Done",
+    {"Writes": KEY},
+    {"Versions": [{"version": KEY, "labels": ["a"], "current": False, "disabled": None}]},
+    {"Failed": {"class": "Refused", "what": "a", "remedy": "b", "missing": KEY}},
+]
+LEFT = {"said": ["a"], "spent": "b", "doubted": False}
+TOLD = {
+    "asked": b"".join(told({"number": number, "ask": ask}, b"bytes") for number, ask in enumerate(ASKED)),
+    "answered": b"".join(told({"number": number, "outcome": came, **LEFT}, b"bytes") for number, came in enumerate(CAME)),
+}
+for name, frames in TOLD.items():
+    folder = fuzz / "corpus/token_frame"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(frames)

@@ -30,6 +30,8 @@ mod sign;
 mod token;
 mod wraps;
 
+#[doc(hidden)]
+pub use frame::heard;
 pub use host::serve;
 pub use key::{Pkcs11Key, Pkcs11Signer};
 
