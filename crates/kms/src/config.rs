@@ -25,6 +25,7 @@ mod root_keys;
 mod sealed_cache;
 mod source;
 mod values;
+mod writers;
 
 pub use audit::{AuditConfig, CheckpointKeyConfig, Keep, MaxBytes, OnFailure};
 pub use error::ConfigError;
@@ -33,8 +34,8 @@ pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
 pub use root_keys::{
     AuthConfig, FileConfig, Pkcs11Config, Place, ReadKeyConfig, RemovedFileConfig, RemovedKeyConfig,
-    RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TokenSignerConfig, TransitConfig,
-    VersionSelection, WriteKeyConfig, WritesConfig,
+    RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TokenKeys, TokenSignerConfig,
+    TransitConfig, VersionSelection, WriteKeyConfig, WritesConfig,
 };
 pub use sealed_cache::SealedCacheConfig;
 pub use source::Source;
@@ -81,6 +82,9 @@ pub struct Config {
     #[serde(deserialize_with = "at_least_one")]
     #[schemars(length(min = 1))]
     pub providers: Vec<ProviderConfig>,
+    /// Whether the file says where it ends, by a last line `...`: YAML's own mark, which half a file does not have.
+    #[serde(skip)]
+    pub has_end: bool,
 }
 
 /// The admin socket: `/livez`, `/readyz`, `/metrics` and `/status` over HTTP. Who connects sees names of keys and
@@ -233,8 +237,9 @@ impl Config {
             },
             with_snippet: false,
         };
-        let config: Self = serde_saphyr::from_str_with_options(text, options)
+        let mut config: Self = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| ConfigError::of_yaml(path, text, &error))?;
+        config.has_end = text.ends_with("\n...\n");
         config.check(path)?;
         Ok(config)
     }

@@ -14,7 +14,7 @@ use casemate_keys::crypto_module::CryptoModule;
 use casemate_keys::secret_memory::{self, Kind};
 use casemate_kms::check::{Finding, check};
 use casemate_kms::cli::{Cli, Command, ConfigFile, Output};
-use casemate_kms::config::{API_VERSION, Config, Source};
+use casemate_kms::config::{API_VERSION, Config, ConfigError, Source};
 use casemate_kms::key_services::KeyServices;
 use casemate_kms::pkcs11;
 use casemate_kms::reload::{ReloadError, dry_run};
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
             log::start(log.into());
             // Before there are threads.
             let passed = PassedSockets::from_environment();
-            with_config(&config, |parsed, source| {
+            with_config(&config, Source::read_ours, |parsed, source| {
                 // What starts processes of its own does so before it may start none.
                 confined::make_state_directory(&parsed);
                 let services = match KeyServices::start(&parsed, Path::new(THIS)) {
@@ -64,25 +64,31 @@ fn main() -> ExitCode {
                 }
             })
         }
-        Command::Check { config, replaces, output } => with_config(&config, |parsed, source| {
-            // Before it is confined: the other file may be anywhere.
-            let takeover = replaces.map(|held| takeover(&held, &source)).unwrap_or_default();
-            // A PIN is tried only where a refusal can be remembered.
-            if parsed.guard_folder().is_some() {
-                confined::make_state_directory(&parsed);
-            }
-            match KeyServices::start(&parsed, Path::new(THIS)) {
-                Ok(services) => {
-                    report(&parsed, &services, takeover, confined::apply(&parsed, &config), output)
+        Command::Check { config, replaces, output } => {
+            with_config(&config, Source::read_for_owner, |parsed, source| {
+                // Before it is confined: the other file may be anywhere.
+                let takeover = replaces.map(|held| takeover(&held, &source)).unwrap_or_default();
+                // A PIN is tried only where a refusal can be remembered.
+                if parsed.guard_folder().is_some() {
+                    confined::make_state_directory(&parsed);
                 }
-                Err(error) => ended(Err(error.into())),
-            }
-        }),
+                match KeyServices::start(&parsed, Path::new(THIS)) {
+                    Ok(services) => {
+                        report(&parsed, &services, takeover, confined::apply(&parsed, &config), output)
+                    }
+                    Err(error) => ended(Err(error.into())),
+                }
+            })
+        }
         Command::Probe { config, output, attempt: None } => {
-            with_config(&config, |parsed, _| confined::probe(&parsed, &config, output))
+            with_config(&config, Source::read_for_owner, |parsed, _| {
+                confined::probe(&parsed, &config, output)
+            })
         }
         Command::Probe { config, attempt: Some(attempt), .. } => {
-            with_config(&config, |parsed, _| confined::attempt(attempt, &parsed, &config))
+            with_config(&config, Source::read_for_owner, |parsed, _| {
+                confined::attempt(attempt, &parsed, &config)
+            })
         }
         Command::Pkcs11Keeper => ended(pkcs11::keep()),
         Command::Pkcs11Host { host } => {
@@ -113,12 +119,16 @@ fn ended(done: anyhow::Result<()>) -> ExitCode {
 }
 
 /// All that touches keys comes this way.
-fn with_config(file: &ConfigFile, then: impl FnOnce(Config, Source) -> ExitCode) -> ExitCode {
+fn with_config(
+    file: &ConfigFile,
+    read: fn(&Path) -> Result<Source, ConfigError>,
+    then: impl FnOnce(Config, Source) -> ExitCode,
+) -> ExitCode {
     if let Err(error) = CryptoModule::linked().check() {
         eprintln!("casemate-kms: {error}");
         return ExitCode::FAILURE;
     }
-    let read = Source::read(&file.config).and_then(|source| Ok((source.config()?, source)));
+    let read = read(&file.config).and_then(|source| Ok((source.config()?, source)));
     match read {
         Ok((config, source)) => then(config, source),
         Err(error) => {

@@ -14,6 +14,21 @@ pub enum ConfigError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Others than root and the user of this program could change it.
+    #[error(
+        "{}: {} {found}: whoever can write it decides which keys protect the cluster; {remedy}",
+        path.display(), entry.display()
+    )]
+    OthersWrite {
+        /// Which file.
+        path: PathBuf,
+        /// What they could write: the file, a link to it, or a folder that it is found in.
+        entry: PathBuf,
+        /// Its mode or owner.
+        found: String,
+        /// What to do.
+        remedy: String,
+    },
     /// More than a configuration can be.
     #[error("{}: has {length} bytes; a configuration has at most 1 MiB", path.display())]
     TooLarge {

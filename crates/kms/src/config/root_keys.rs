@@ -20,7 +20,9 @@ mod transit;
 
 pub use file::{FileConfig, RemovedFileConfig};
 pub(super) use pkcs11::guard_folder;
-pub use pkcs11::{Pkcs11Config, RemovedPkcs11Config, TokenConfig, TokenSignerConfig, WritesConfig};
+pub use pkcs11::{
+    Pkcs11Config, RemovedPkcs11Config, TokenConfig, TokenKeys, TokenSignerConfig, WritesConfig,
+};
 pub use transit::{AuthConfig, RemovedTransitConfig, TlsConfig, TransitConfig};
 
 /// A root key to write with. All its versions are read. It is in exactly one key service.
@@ -281,7 +283,7 @@ impl<'a> Place<'a> {
             Self::Pkcs11(token) if min_version.is_some() => {
                 let instead =
                     ": keys in a token have no versions; take out of `keys` what is not to be read any more";
-                return Err(unfit(token.keys[0].line(), "minReadVersion", instead.into()));
+                return Err(unfit(token.keys_line(), "minReadVersion", instead.into()));
             }
             Self::File(_) => Ok(()),
             Self::Transit(transit) => transit.check(selection),

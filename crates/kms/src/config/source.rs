@@ -1,14 +1,16 @@
 //! The file of a configuration, as it was read: to be parsed, and compared with what is there later.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use casemate_keys::crypto_module::FIPS_BUILD;
 use rustix::fs::OFlags;
+use rustix::process::geteuid;
 use serde_json::Value;
 
+use super::writers::only_ours;
 use super::{Config, ConfigError, MAX_LEN};
 
 /// A text, and the file that it was read from.
@@ -45,6 +47,25 @@ impl Source {
             ConfigError::not_text(path, &error.as_bytes()[..error.utf8_error().valid_up_to()])
         })?;
         Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// Reads the file at `path`, as [`Source::read`] does, if only root and this user could change it.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with what is to be done.
+    pub fn read_ours(path: &Path) -> Result<Self, ConfigError> {
+        only_ours(path, None)?;
+        Self::read(path)
+    }
+
+    /// The same for root, who looks at what another user's program reads: the owner of the file could change it too.
+    ///
+    /// # Errors
+    /// As [`Source::read_ours`].
+    pub fn read_for_owner(path: &Path) -> Result<Self, ConfigError> {
+        let owner = fs::metadata(path).ok().filter(|_| geteuid().is_root()).map(|found| found.uid());
+        only_ours(path, owner)?;
+        Self::read(path)
     }
 
     /// The configuration that it is.

@@ -639,3 +639,22 @@ fn what_key_services_need_is_declared_before_confinement() {
         |config| config.folders(Path::new("/a")).lack(&connecting(&[53])) == Some(Lacking::Network)
     ));
 }
+
+/// A list in another order is no other configuration: sessions with the token go on.
+#[test]
+fn keys_of_a_token_are_the_same_in_another_order() {
+    let with = |keys: &str| {
+        let text = format!(
+            "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\nclusterId: prod\nproviders:\n- name: main\n  \
+             endpoint: unix:///run/c/kms.sock\n  rootKeys:\n  - name: hsm\n    pkcs11: {{module: /m.so, token: {{label: t}}, \
+             pinFile: /p, keys: [{keys}], writes: {{label: w}}}}\n"
+        );
+        Config::parse(&text, Path::new("c.yaml")).unwrap().providers.remove(0)
+    };
+    let [a, b, c] = ["a", "b", "c"].map(|digit| digit.repeat(32));
+    let both = with(&format!("{a}, {b}"));
+    assert!(both.is_same_behind_the_door(&with(&format!("{b}, {a}"))));
+    for other in [a.clone(), format!("{a}, {c}"), format!("{a}, {b}, {c}")] {
+        assert!(!both.is_same_behind_the_door(&with(&other)), "{other}");
+    }
+}

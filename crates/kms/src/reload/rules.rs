@@ -21,6 +21,21 @@ pub enum NotTakenOver {
         /// What the file says.
         after: String,
     },
+    /// The mark of the file's end is missing.
+    #[error(
+        "the last line is not `...` any more, as if the file were half written; it is taken over when it ends with `...` \
+         again, and without by a restart"
+    )]
+    EndMissing,
+    /// Something that protects is missing, and nothing shows that this is the whole file.
+    #[error(
+        "{field} is missing, or part of it, as if the file were half written; if it is to go, end the file with the line \
+         `...`, which half a file does not have, or restart"
+    )]
+    ProtectionMissing {
+        /// Which field.
+        field: String,
+    },
     /// A provider is missing.
     #[error(
         "provider {name} is missing; if nothing needs it any more, list its name under removedProviders (half a file looks \
@@ -134,12 +149,47 @@ pub fn may_take_over(before: &Config, after: &Config, now: u64) -> Result<(), No
             None => return Err(NotTakenOver::ProviderMissing { name: provider.name.to_string() }),
         }
     }
+    if !after.has_end {
+        if before.has_end {
+            return Err(NotTakenOver::EndMissing);
+        }
+        if let Some(field) = lost_protection(before, after) {
+            return Err(NotTakenOver::ProtectionMissing { field });
+        }
+    }
     for (who, endpoint) in doors(after) {
         if let Some((holder, _)) = doors(before).find(|(holder, held)| *held == endpoint && *holder != who) {
             return Err(NotTakenOver::EndpointTaken { who, endpoint: endpoint.to_string(), holder });
         }
     }
     Ok(())
+}
+
+/// The first of what nobody would miss until it is needed. What is read with has words for its end of its own.
+fn lost_protection(before: &Config, after: &Config) -> Option<String> {
+    let checkpoints =
+        |config: &Config| config.audit.as_ref().is_some_and(|audit| audit.checkpoint_key.is_some());
+    let peers = |config: &Config| config.admin.as_ref().is_some_and(|admin| admin.allowed_peers.is_some());
+    let lost = [
+        ("audit", before.audit.is_some() && after.audit.is_none()),
+        ("audit.checkpointKey", checkpoints(before) && !checkpoints(after)),
+        ("admin.allowedPeers", peers(before) && after.admin.is_some() && !peers(after)),
+    ];
+    if let Some((field, _)) = lost.into_iter().find(|(_, lost)| *lost) {
+        return Some(field.to_owned());
+    }
+    before.providers.iter().find_map(|provider| {
+        let now = after.providers.iter().find(|other| *other.name == *provider.name)?;
+        let kept = |recipient| now.recovery_recipients.iter().any(|other| other.age == recipient);
+        let field = if provider.allowed_peers.is_some() && now.allowed_peers.is_none() {
+            "allowedPeers"
+        } else if provider.recovery_recipients.iter().any(|one| !kept(one.age.clone())) {
+            "recoveryRecipients"
+        } else {
+            return None;
+        };
+        Some(format!("{field} of provider {}", provider.name))
+    })
 }
 
 /// Who listens where.

@@ -56,5 +56,5 @@ pub(crate) async fn says_still(source: &Source) -> bool {
 /// Not on a worker: a file system may hang.
 async fn read(path: &Path) -> Option<Result<Source, ConfigError>> {
     let path = path.to_owned();
-    spawn_blocking(move || Source::read(&path)).await.ok()
+    spawn_blocking(move || Source::read_ours(&path)).await.ok()
 }

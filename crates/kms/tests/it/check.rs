@@ -291,3 +291,21 @@ fn a_configuration_that_is_none_exits_2() {
     assert_eq!(host.run(&["shred"]).status.code(), Some(2));
     assert_eq!(host.run(&["serve", "--accept-reuse", "no key id"]).status.code(), Some(2));
 }
+
+/// Whoever can write it decides which keys protect the cluster.
+#[test]
+fn a_configuration_that_others_can_write_is_not_used() {
+    let host = Host::new();
+    for (at, mode, safe) in [(host.config(), 0o666, 0o644), (host.folder().to_owned(), 0o775, 0o755)] {
+        set_mode(&at, mode);
+        let said = format!("{} has mode {mode:04o}", at.display());
+        let checked = host.run(&["check"]);
+        let told = String::from_utf8(checked.stderr).unwrap();
+        assert!(told.contains(&said) && told.contains(&format!("chmod go-w {}", at.display())), "{told}");
+        assert_eq!(checked.status.code(), Some(2));
+        let (ended, log) = host.serve().end();
+        assert!(ended.code() == Some(2) && log.contains(&said), "{log}");
+        set_mode(&at, safe);
+        assert_eq!(host.run(&["check"]).status.code(), Some(0));
+    }
+}

@@ -257,7 +257,10 @@ async fn the_door_changes_behind_which_a_provider_goes_on() {
     opens(&mut client, &stored, &DEK).await;
 
     let moved = plugin.path("moved.sock");
-    plugin.change(&plugin.with("kms.sock", "moved.sock")).await;
+    let text = plugin.with("kms.sock", "moved.sock");
+    let why = plugin.refused(&text).await;
+    assert!(why.contains("allowedPeers of provider casemate is missing, or part of it"), "{why}");
+    plugin.change(&whole(&text)).await;
     until("the old file is gone", async || !plugin.host.socket().exists()).await;
     let mut client = connect(&moved).await.unwrap();
     opens(&mut client, &stored, &DEK).await;
@@ -265,7 +268,7 @@ async fn the_door_changes_behind_which_a_provider_goes_on() {
 
     // The admin socket too.
     let held = plugin.held().await;
-    plugin.deliver(&plugin.with("kms.sock", "moved.sock").replace("admin.sock", "window.sock")).await;
+    plugin.deliver(&whole(&text.replace("admin.sock", "window.sock"))).await;
     until("it is elsewhere", async || plugin.path("window.sock").exists()).await;
     let (code, body) = get(&plugin.path("window.sock"), "/status").await;
     let now: Document = serde_json::from_str(&body).unwrap();
@@ -326,6 +329,7 @@ async fn many_changes_leave_nothing_behind() {
             (text.replace("providers:", "removedProviders: [second]\nproviders:"), true),
         ]
     };
+    let texts = |round| texts(round).map(|(text, is_taken)| (whole(&text), is_taken));
     let pid = plugin.daemon.pid();
     let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     // Locks of sockets stay, one for each path.
@@ -386,6 +390,11 @@ async fn a_link_that_is_turned_is_seen() {
     assert!(plugin.end().contains("changed: providers[casemate].maxConnections: - -> 7"));
 }
 
+/// With the mark of its end, which half a file does not have.
+fn whole(text: &str) -> String {
+    format!("{text}...\n")
+}
+
 #[tokio::test]
 async fn an_audit_log_begins_moves_and_ends_while_calls_run() {
     let plugin = Plugin::start().await;
@@ -414,7 +423,11 @@ async fn an_audit_log_begins_moves_and_ends_while_calls_run() {
     until("a checkpoint has a MAC", async || fs::read_to_string(log("two.log")).unwrap().contains("macKey"))
         .await;
     assert_eq!(fs::read_dir(plugin.path("state")).unwrap().count(), 3, "two logs and the provider's folder");
-    plugin.change(&plugin.text).await;
+    // Half a file would lack it too.
+    let why = plugin.refused(&plugin.text).await;
+    assert!(why.contains("audit is missing") && why.contains("the line `...`"), "{why}");
+    assert!(plugin.status().await.audit.is_some());
+    plugin.change(&whole(&plugin.text)).await;
     assert!(plugin.status().await.audit.is_none());
     load.goes_on().await;
     load.end().await;

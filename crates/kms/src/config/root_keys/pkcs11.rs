@@ -1,14 +1,15 @@
 //! A root key in a token that is reached by a PKCS#11 module.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use casemate_keys::LineagePrefix;
 use casemate_keyservice::pkcs11::{self, CkaId, HostConfig, TokenSelector, Wrapping, Writes};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::Identity;
 use crate::config::{AbsolutePath, Parsed};
@@ -30,9 +31,8 @@ pub struct Pkcs11Config {
     /// All versions of this root key, by CKA_ID in lower-case hex, 16 to 64 bytes each; of an RSA key, the first 16 bytes
     /// of SHA-256 of its SubjectPublicKeyInfo. PKCS#11 knows no versions: they
     /// are keys of their own, and the list gets one more at each rotation. What is not listed is not read.
-    #[serde(deserialize_with = "crate::config::at_least_one")]
-    #[schemars(length(min = 1))]
-    pub keys: Vec<Parsed<KeyId>>,
+    #[schemars(with = "Vec<KeyId>", length(min = 1))]
+    pub keys: TokenKeys,
     /// Which of them writes; the only one, if left out.
     #[serde(default)]
     #[schemars(with = "WritesConfig")]
@@ -98,9 +98,15 @@ pub enum WritesConfig {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RemovedPkcs11Config {
     /// By CKA_ID.
-    #[serde(deserialize_with = "crate::config::at_least_one")]
-    #[schemars(length(min = 1))]
-    pub keys: Vec<Parsed<KeyId>>,
+    #[schemars(with = "Vec<KeyId>", length(min = 1))]
+    pub keys: TokenKeys,
+}
+
+/// Keys of a token: one at least. In another order they are the same.
+#[derive(Debug)]
+pub struct TokenKeys {
+    first: Parsed<KeyId>,
+    more: Vec<Parsed<KeyId>>,
 }
 
 /// How keys in a token wrap.
@@ -119,7 +125,7 @@ impl Pkcs11Config {
             Some(WritesConfig::Label(label)) => Writes::Label(label.clone()),
             Some(WritesConfig::Id(id)) => Writes::Pinned(id.0.0.clone()),
             // There is one: that several need `writes` is checked.
-            None => Writes::Pinned(self.keys[0].0.0.clone()),
+            None => Writes::Pinned(self.keys.first.0.0.clone()),
         };
         pkcs11::Pkcs11Config {
             host: self.host(state_directory),
@@ -143,6 +149,11 @@ impl Pkcs11Config {
         identities(&self.keys)
     }
 
+    /// Where its keys are listed.
+    pub(super) fn keys_line(&self) -> u64 {
+        self.keys.first.line()
+    }
+
     /// Where it is said how its keys wrap, if anywhere.
     pub(super) fn mechanism_line(&self) -> u64 {
         if self.mechanism.line() == 0 { self.module.line() } else { self.mechanism.line() }
@@ -155,7 +166,7 @@ impl Pkcs11Config {
     pub(super) fn check(&self, writes: bool) -> Result<(), (u64, &'static str, String)> {
         let line = self.module.line();
         match &self.writes {
-            None if writes && self.keys.len() > 1 => Err((
+            None if writes && !self.keys.more.is_empty() => Err((
                 line,
                 "writes",
                 ": of several keys, one writes: add `writes` with its `id`, or with the `label` that the one that writes \
@@ -212,13 +223,37 @@ impl RemovedPkcs11Config {
     }
 }
 
-fn identities(keys: &[Parsed<KeyId>]) -> Vec<Identity> {
+fn identities(keys: &TokenKeys) -> Vec<Identity> {
     let identity = |key: &Parsed<KeyId>| Identity {
         key: LineagePrefix::exactly(&key.0.0.lineage()),
         field: "keys",
         line: key.line(),
     };
     keys.iter().map(identity).collect()
+}
+
+impl TokenKeys {
+    /// In the file's order.
+    pub fn iter(&self) -> impl Iterator<Item = &Parsed<KeyId>> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+}
+
+impl PartialEq for TokenKeys {
+    fn eq(&self, other: &Self) -> bool {
+        let ids = |keys: &Self| keys.iter().map(|key| key.0.0.clone()).collect::<BTreeSet<_>>();
+        ids(self) == ids(other)
+    }
+}
+
+impl Eq for TokenKeys {}
+
+impl<'de> Deserialize<'de> for TokenKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut keys = crate::config::at_least_one(deserializer)?.into_iter();
+        let first = keys.next().ok_or_else(|| D::Error::custom("the list is empty"))?;
+        Ok(Self { first, more: keys.collect() })
+    }
 }
 
 impl Default for Mechanism {

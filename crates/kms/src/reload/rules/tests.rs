@@ -163,3 +163,42 @@ fn a_key_in_a_token_goes_on_to_be_read_as_it_wraps() {
     let why = may_take_over(&with("aes-gcm"), &with("aes-kwp"), 0).unwrap_err().to_string();
     assert!(why.contains("root key hsm") && why.contains("pkcs11-aes256-gcm"), "{why}");
 }
+
+/// Half a file that ends with a line is sound, and lacks what stands below.
+#[test]
+fn what_protects_goes_only_from_a_file_that_has_its_end() {
+    const AUDIT: &str = "clusterId: prod\naudit:\n  path: /l/audit\n  checkpointKey: {path: /k/c}";
+    const RECIPIENT: &str = "age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2";
+    let peers = "  allowedPeers: {uids: [0]}";
+    let recipients = format!("  recoveryRecipients:\n  - {{name: safe, age: {RECIPIENT}}}");
+    for (before, after, said) in [
+        (config(AUDIT, A, ""), of_prod(A, ""), "audit is missing"),
+        (
+            config(AUDIT, A, ""),
+            config("clusterId: prod\naudit: {path: /l/audit}", A, ""),
+            "audit.checkpointKey is missing",
+        ),
+        (
+            config("clusterId: prod\nadmin: {endpoint: 'unix:///run/c/a', allowedPeers: {uids: [0]}}", A, ""),
+            config("clusterId: prod\nadmin: {endpoint: 'unix:///run/c/a'}", A, ""),
+            "admin.allowedPeers is missing",
+        ),
+        (of_prod(A, peers), of_prod(A, ""), "allowedPeers of provider main is missing"),
+        (of_prod(A, &recipients), of_prod(A, ""), "recoveryRecipients of provider main is missing"),
+    ] {
+        let why = refused(&before, &after);
+        assert!(why.starts_with(said) && why.contains("the line `...`"), "{why}");
+        assert_eq!(may_take_over(&after, &before, NOW), Ok(()), "it may come");
+        assert_eq!(may_take_over(&before, &Config { has_end: true, ..after }, NOW), Ok(()));
+    }
+}
+
+#[test]
+fn a_file_that_has_its_end_keeps_it() {
+    let whole = of_prod(A, "  maxConnections: 7\n...");
+    assert!(whole.has_end, "YAML's mark is none of its fields");
+    let half = of_prod(A, "");
+    assert_eq!(may_take_over(&half, &whole, NOW), Ok(()));
+    assert!(refused(&whole, &half).starts_with("the last line is not `...` any more"));
+    assert_eq!(may_take_over(&whole, &of_prod(A, "..."), NOW), Ok(()));
+}

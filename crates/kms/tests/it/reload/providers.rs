@@ -106,11 +106,11 @@ async fn a_recovery_recipient_that_comes_or_goes_is_a_new_key_id_in_status() {
     let with = |names: &[(&str, &str)]| {
         let recipients: String =
             names.iter().map(|(name, age)| format!("      - {{name: {name}, age: {age}}}\n")).collect();
-        plugin.text.replacen(
+        whole(&plugin.text.replacen(
             "    rootKeys:",
             &format!("    recoveryRecipients:\n{recipients}    rootKeys:"),
             1,
-        )
+        ))
     };
     let safe = ("safe", "age1urngnfswvywrdje6g8ez6ae3fpnwuar92pqvrjj2nuhdwunxgacqszj6e2");
     let second = ("second", "age14w2g4gmmvj3sunzrcaw4nxufpkuhvskjs9qt4jdsj75fs0kh9v0s5pxk66");
@@ -129,7 +129,7 @@ async fn a_recovery_recipient_that_comes_or_goes_is_a_new_key_id_in_status() {
         seen.push(key_id);
     }
     // Without any again: that key id was active before.
-    let why = plugin.refused(&plugin.text).await;
+    let why = plugin.refused(&whole(&plugin.text)).await;
     assert!(why.contains("raise `epoch`"), "{why}");
     plugin.end();
 }

@@ -1,6 +1,7 @@
 //! What is not taken over, and that what held goes on.
 
 use super::*;
+use crate::process::set_mode;
 
 #[tokio::test]
 async fn what_is_no_configuration_is_not_taken_over_and_calls_go_on() {
@@ -164,6 +165,21 @@ async fn what_the_file_does_not_say_any_more_is_not_taken_over() {
 }
 
 /// It is tried again every ten seconds: each time it would begin a log.
+/// Who can write it could have any data key wrapped for himself.
+#[tokio::test]
+async fn a_file_that_others_can_write_is_not_taken_over() {
+    let plugin = Plugin::start().await;
+    let config = plugin.host.config();
+    set_mode(&config, 0o666);
+    until("it is refused", async || {
+        plugin.held().await.refused.is_some_and(|why| why.contains("has mode 0666"))
+    })
+    .await;
+    set_mode(&config, 0o644);
+    until("it says again what holds", async || plugin.held().await.refused.is_none()).await;
+    plugin.end();
+}
+
 #[tokio::test]
 async fn what_is_refused_begins_no_audit_log() {
     let plugin = Plugin::start().await;
