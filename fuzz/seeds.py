@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority` and `token_frame`."""
-import json, pathlib
+"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority`, `token_frame` and `transit`."""
+import base64, json, pathlib
 
 fuzz = pathlib.Path(__file__).resolve().parent
 for path in sorted((fuzz.parent / "vectors/v1").glob("*.json")):
@@ -63,3 +63,27 @@ for name, frames in TOLD.items():
     folder = fuzz / "corpus/token_frame"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(frames)
+
+
+# What is answered, the status, and the body: as the target numbers them.
+DESCRIPTION = {
+    "name": "casemate", "type": "aes256-gcm96", "latest_version": 2, "keys": {"1": 1700000000, "2": "2023-11-14T22:13:20Z"},
+    "min_decryption_version": 1, "min_encryption_version": 0, "derived": False, "soft_deleted": False,
+    "supports_encryption": True, "supports_decryption": True,
+}
+RSA = {**DESCRIPTION, "type": "rsa-2048", "keys": {"2": {"creation_time": "2023-11-14T22:13:20Z", "public_key": "x"}}}
+SEALED = "vault:v2:" + base64.b64encode(bytes(92)).decode()
+TRANSIT = {
+    "key": (0, 0, {"data": DESCRIPTION}),
+    "key-of-another-kind": (0, 0, {"data": RSA}),
+    "encrypt": (1, 0, {"data": {"ciphertext": SEALED, "key_version": 2}}),
+    "decrypt": (2, 0, {"data": {"plaintext": base64.b64encode(bytes(64)).decode()}}),
+    "login": (3, 0, {"auth": {"client_token": "t", "lease_duration": 3600, "renewable": True}}),
+    "login-refused": (3, 3, {"errors": ["invalid role or secret ID"]}),
+    "look-up": (4, 0, {"data": {"ttl": 3600, "renewable": True, "expire_time": "2023-11-14T22:13:20Z"}}),
+    "throttled": (1, 6, {"errors": ["request path: rate limit quota exceeded"]}),
+}
+for name, (asked, status, body) in TRANSIT.items():
+    folder = fuzz / "corpus/transit"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(bytes([asked, status]) + json.dumps(body).encode())

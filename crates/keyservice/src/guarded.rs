@@ -258,7 +258,7 @@ impl Guarded {
             .sleep(tokio::time::sleep)
             .when(|failure: &Failure| retries && may_pass(failure) && may_retry(failure))
             .adjust(|failure: &Failure, delay| {
-                let delay = delay?.max(failure.retry_after.unwrap_or_default());
+                let delay = delay?.max(failure.retry_after.unwrap_or_default().min(LONGEST_WAIT));
                 (Instant::now() + delay < ends).then_some(delay)
             })
             .notify(|failure, _| {

@@ -7,7 +7,7 @@
 //! * [`TransitConfig`]: which key, where, and who asks. [`TransitKey`]: the key service. [`Sessions`]: logins that keys share.
 //! * `service`: calls, whichever of the addresses answers. `session`: the token, its renewal and how it is got
 //!   again. `login`: what each way to log in sends. `key`: what the service says of a key. `answer`: what an
-//!   answer's status means.
+//!   answer's status means. `fed`: all that comes of answers, for fuzzing.
 
 use std::fmt;
 use std::path::Path;
@@ -25,6 +25,8 @@ use crate::{Answer, Class, Failure, RootKey};
 
 mod answer;
 mod config;
+#[doc(hidden)]
+pub mod fed;
 mod key;
 mod login;
 mod secret_file;

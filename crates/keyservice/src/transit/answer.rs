@@ -54,7 +54,7 @@ pub(super) fn expect_service(reply: &Reply, path: &str) -> Result<(), Failure> {
     }
 }
 
-/// The first of the errors that the service tells, if the body is of that shape.
+/// The first of the errors that the service tells, in one line, if the body is of that shape.
 pub(super) fn errors(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Errors {
@@ -62,7 +62,7 @@ pub(super) fn errors(body: &[u8]) -> Option<String> {
     }
     let Errors { errors } = serde_json::from_slice(body).ok()?;
     let first = errors.into_iter().next().unwrap_or_default();
-    Some(first.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect())
+    Some(first.chars().map(|c| if c.is_control() { ' ' } else { c }).collect())
 }
 
 /// The `data` of an answer.

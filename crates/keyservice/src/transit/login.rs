@@ -13,6 +13,9 @@ use super::{Auth, RoleId, answer, secret_file};
 use crate::http::{Reply, sha256};
 use crate::{Class, Failure};
 
+/// What lasts longer than ten years is renewed after that.
+const LONGEST_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// What the files of an [`Auth`] hold now.
 pub(super) struct Credentials {
     /// Role id, if the method has one in a file or the configuration.
@@ -94,6 +97,39 @@ impl Auth {
         let exposed = secret.iter().filter_map(|secret| secret.exposed.clone()).collect();
         Ok(Credentials { role_id, secret: secret.map(|secret| secret.text), exposed })
     }
+
+    /// What the service answers to a login that sent these secrets.
+    pub(super) fn grant(&self, reply: &Reply, shown: &str, secrets: &[&str]) -> Result<Grant, NotGranted> {
+        match reply.status {
+            200 => granted(&reply.body).ok_or_else(|| answer::corrupt(shown, "no token").into()),
+            204 => Err(answer::corrupt(shown, "no content").into()),
+            status => {
+                let said = said(reply, secrets);
+                let what = format!("login by {} at {shown} answers {status}{said}", self.name());
+                // Of the ways to log in that are here, the service locks this one.
+                let counts = matches!(self, Self::AppRole { .. }) && matches!(status, 400 | 401 | 403);
+                Err(NotGranted { failure: Failure::new(Class::Credential, what, self.remedy()), counts })
+            }
+        }
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::TokenFile { .. } => "write a new token into the file",
+            Self::AppRole { .. } => {
+                "see that role id and secret id are of the same role, that the secret id has neither expired nor been \
+                 destroyed or used up, and where it may be used from; then write a new one into its file, which is \
+                 tried at once. The same one is tried again every quarter of an hour, lest the service lock the role"
+            }
+            Self::Jwt { .. } | Self::Kubernetes { .. } => {
+                "see that the token in the file has not expired, is valid already by this service's clock, and has the \
+                 issuer, audience and subject that the role wants"
+            }
+            Self::Certificate { .. } => {
+                "see that a certificate role trusts the authority of the client certificate and that it has not expired"
+            }
+        }
+    }
 }
 
 /// Who logs in, where.
@@ -174,47 +210,11 @@ impl Login<'_> {
             Auth::AppRole { .. } => self.post_once(&path, None, body).await?,
             _ => self.post(&path, None, body).await?,
         };
-        match reply.status {
-            200 => granted(&reply.body).ok_or_else(|| answer::corrupt(&shown, "no token").into()),
-            204 => Err(answer::corrupt(&shown, "no content").into()),
-            status => {
-                let said = said(&reply, secrets);
-                let what = format!("login by {} at {shown} answers {status}{said}", self.auth.name());
-                // Of the ways to log in that are here, the service locks this one.
-                let counts = matches!(self.auth, Auth::AppRole { .. }) && matches!(status, 400 | 401 | 403);
-                Err(NotGranted { failure: Failure::new(Class::Credential, what, self.remedy()), counts })
-            }
-        }
-    }
-
-    fn remedy(&self) -> &'static str {
-        match self.auth {
-            Auth::TokenFile { .. } => "write a new token into the file",
-            Auth::AppRole { .. } => {
-                "see that role id and secret id are of the same role, that the secret id has neither expired nor been \
-                 destroyed or used up, and where it may be used from; then write a new one into its file, which is \
-                 tried at once. The same one is tried again every quarter of an hour, lest the service lock the role"
-            }
-            Auth::Jwt { .. } | Auth::Kubernetes { .. } => {
-                "see that the token in the file has not expired, is valid already by this service's clock, and has the \
-                 issuer, audience and subject that the role wants"
-            }
-            Auth::Certificate { .. } => {
-                "see that a certificate role trusts the authority of the client certificate and that it has not expired"
-            }
-        }
+        self.auth.grant(&reply, &shown, secrets)
     }
 
     /// What the service says of a token; `None` if it does not accept it.
     pub(super) async fn look_up(&self, token: &str) -> Result<Option<Grant>, Failure> {
-        #[derive(Deserialize)]
-        struct Looked {
-            ttl: u64,
-            #[serde(default)]
-            renewable: bool,
-            /// Null, if it never ends.
-            expire_time: Option<String>,
-        }
         let path = ["v1", "auth", "token", "lookup-self"];
         let request = Request {
             method: Method::GET,
@@ -227,16 +227,9 @@ impl Login<'_> {
         let reply = self.service.ask(request).await?;
         answer::expect_service(&reply, &shown)?;
         match reply.status {
-            200 => {
-                let looked: Looked = answer::data(&reply.body)
-                    .ok_or_else(|| answer::corrupt(&shown, "no description of a token"))?;
-                let ends = looked.ttl > 0 || looked.expire_time.is_some();
-                Ok(Some(Grant {
-                    token: Zeroizing::new(token.to_owned()),
-                    lasts: ends.then(|| Duration::from_secs(looked.ttl)),
-                    renewable: looked.renewable,
-                }))
-            }
+            200 => looked(&reply.body, token)
+                .map(Some)
+                .ok_or_else(|| answer::corrupt(&shown, "no description of a token")),
             _ => Ok(None),
         }
     }
@@ -373,6 +366,25 @@ pub(super) fn header(token: &str) -> Result<HeaderValue, Failure> {
     Ok(value)
 }
 
+/// The description of this token in the answer to a look-up.
+pub(super) fn looked(body: &[u8], token: &str) -> Option<Grant> {
+    #[derive(Deserialize)]
+    struct Looked {
+        ttl: u64,
+        #[serde(default)]
+        renewable: bool,
+        /// Null, if it never ends.
+        expire_time: Option<String>,
+    }
+    let looked: Looked = answer::data(body)?;
+    let ends = looked.ttl > 0 || looked.expire_time.is_some();
+    Some(Grant {
+        token: Zeroizing::new(token.to_owned()),
+        lasts: ends.then(|| lasting(looked.ttl)),
+        renewable: looked.renewable,
+    })
+}
+
 /// The token in an answer to login or renewal.
 fn granted(body: &[u8]) -> Option<Grant> {
     #[derive(Deserialize)]
@@ -387,12 +399,17 @@ fn granted(body: &[u8]) -> Option<Grant> {
         renewable: bool,
     }
     let Envelope { auth } = serde_json::from_slice(body).ok()?;
-    let lasts = (auth.lease_duration > 0).then(|| Duration::from_secs(auth.lease_duration));
+    let lasts = (auth.lease_duration > 0).then(|| lasting(auth.lease_duration));
     (!auth.client_token.is_empty()).then_some(Grant {
         token: auth.client_token,
         lasts,
         renewable: auth.renewable,
     })
+}
+
+/// No longer than can be reckoned with.
+fn lasting(seconds: u64) -> Duration {
+    Duration::from_secs(seconds).min(LONGEST_LIFE)
 }
 
 /// What the service says, unless it repeats what it was told.
@@ -402,7 +419,7 @@ fn said(reply: &Reply, secrets: &[&str]) -> String {
             if !text.is_empty()
                 && !secrets.iter().any(|secret| !secret.is_empty() && text.contains(secret)) =>
         {
-            format!(" ({text:?})")
+            format!(" ({:?})", text.chars().take(200).collect::<String>())
         }
         _ => String::new(),
     }

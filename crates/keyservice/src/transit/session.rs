@@ -78,7 +78,7 @@ impl Token {
     }
 
     /// `since`: before it was asked for.
-    fn new(grant: Grant, since: Instant) -> Result<Self, Failure> {
+    pub(super) fn new(grant: Grant, since: Instant) -> Result<Self, Failure> {
         let life = grant.lasts.map(|lasts| Life {
             whole: lasts,
             ends: since + lasts,

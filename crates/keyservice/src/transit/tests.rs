@@ -365,3 +365,32 @@ fn a_secret_in_a_file_is_one_word_whatever_editors_put_around_it() {
     assert_eq!(secret_file::read(folder.path()).err().unwrap().class, Class::Credential);
     assert_eq!(secret_file::read(&folder.path().join("none")).err().unwrap().class, Class::Credential);
 }
+
+#[test]
+fn a_life_that_nobody_can_reckon_with_is_a_long_one() {
+    for body in [
+        r#"{"auth":{"client_token":"t","lease_duration":18446744073709551615}}"#,
+        r#"{"data":{"ttl":18446744073709551615}}"#,
+    ] {
+        let asked = if body.contains("auth") { fed::Asked::Login } else { fed::Asked::LookUp };
+        assert_eq!(fed::feed(asked, 200, body.as_bytes()), Ok(fed::Fed::Token(true)), "{body}");
+    }
+    let grant = login::looked(br#"{"data":{"ttl":18446744073709551615}}"#, "t").unwrap();
+    session::Token::new(grant, tokio::time::Instant::now()).map(drop).unwrap();
+}
+
+/// Nor its beginning, where what is said is cut off.
+#[test]
+fn what_a_service_says_of_a_login_is_told_unless_it_repeats_a_secret() {
+    let said = |text: &str| {
+        let body = json!({"errors": [text]}).to_string();
+        fed::feed(fed::Asked::Login, 400, body.as_bytes()).unwrap_err().what
+    };
+    assert!(said("invalid role").contains("invalid role"));
+    assert!(said(&"long ".repeat(100)).len() < 300);
+    for secret in fed::SECRETS {
+        assert!(!said(&format!("no {secret}")).contains("no "));
+        let cut_off = said(&format!("{}{secret}", "x".repeat(197)));
+        assert!(!cut_off.contains('x'), "{cut_off}");
+    }
+}
