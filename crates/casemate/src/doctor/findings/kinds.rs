@@ -166,11 +166,6 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
     error("ledger-unsaved", "A restart would forget which key id was active last.", LEDGER),
     error("other-cluster", "Data of this node's own past is refused.", STATUS),
     warning("no-recovery", "Whoever loses the root keys loses the cluster.", "../how-to/recovery.md"),
-    warning(
-        "one-recovery",
-        "Whoever loses the root keys and one identity loses the cluster.",
-        "../how-to/recovery.md#make-an-identity",
-    ),
     error(
         "sealed-cache",
         "A restart while the root keys are out would not come up, or not read everything.",

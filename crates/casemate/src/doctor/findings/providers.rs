@@ -227,20 +227,15 @@ fn of_rotation(provider: &ProviderFacts) -> Option<Finding> {
     })
 }
 
+/// One is enough: its identity can be kept in two places.
 fn of_recipients(count: usize) -> Option<Finding> {
-    match count {
-        0 => Some(Finding::new(
+    (count == 0).then(|| {
+        Finding::new(
             "no-recovery",
             "no recovery recipient is configured: with the root keys, all data is lost",
             "casemate recovery new, keep the identity in a safe, and list its recipient under recoveryRecipients",
-        )),
-        1 => Some(Finding::new(
-            "one-recovery",
-            "one recovery recipient is configured: if its identity is lost too, all data is",
-            "casemate recovery new, keep this identity in another place, and list its recipient as a second one on all nodes",
-        )),
-        _ => None,
-    }
+        )
+    })
 }
 
 fn of_disk(provider: &ProviderFacts) -> Vec<Finding> {

@@ -245,7 +245,6 @@ const PLANTED: &[Plant] = &[
     }),
     ("other-cluster", "alsoAccept", |facts| facts.providers[0].ledger.other_cluster = Some("old".into())),
     ("no-recovery", "casemate recovery new", |facts| facts.providers[0].recipients = 0),
-    ("one-recovery", "in another place", |facts| facts.providers[0].recipients = 1),
     ("sealed-cache", "start-in-an-outage", |facts| sealed(facts).found = Err("another secret".into())),
     ("sealed-cache", "look at the disk", |facts| sealed(facts).found = Ok(Some((1, 2)))),
     ("sealed-cache", "start-in-an-outage", |facts| {
