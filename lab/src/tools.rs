@@ -35,6 +35,8 @@ pub enum Tool {
     KmsClient37,
     /// The API server of that older generation.
     KubeApiserver31,
+    /// Reads EncryptionConfigurations through kube-apiserver's own loader. A program of ours.
+    EncryptionConfig,
     /// What `casemate-kms` is measured against: a plugin of ours in Go, on `k8s.io/kms`.
     KmsPeer,
 }
@@ -87,6 +89,15 @@ const KMS_CLIENT_37: GoModule = GoModule {
     program: Some(KMS_CLIENT),
 };
 
+const ENCRYPTION_CONFIG: GoModule = GoModule {
+    files: [
+        include_str!("../tools/encryption-config/go.mod"),
+        include_str!("../tools/encryption-config/go.sum"),
+    ],
+    versioned: "k8s.io/apiserver",
+    program: Some(include_str!("../tools/encryption-config/main.go")),
+};
+
 const KMS_PEER: GoModule = GoModule {
     files: [include_str!("../../bench/peer/go.mod"), include_str!("../../bench/peer/go.sum")],
     versioned: "k8s.io/kms",
@@ -125,6 +136,7 @@ impl Tool {
             Tool::Age => "age",
             Tool::KmsClient31 => "kms-client-31",
             Tool::KmsClient37 => "kms-client-37",
+            Tool::EncryptionConfig => "encryption-config",
             Tool::KmsPeer => "kms-peer",
         }
     }
@@ -171,7 +183,11 @@ impl Tool {
         let mut command = Command::new(program);
         command.args(match self {
             Tool::Age | Tool::Etcd | Tool::KubeApiserver | Tool::KubeApiserver31 => &["--version"][..],
-            Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => &["version"],
+            Tool::Etcdctl
+            | Tool::EncryptionConfig
+            | Tool::KmsClient31
+            | Tool::KmsClient37
+            | Tool::KmsPeer => &["version"],
             Tool::Kubectl => &["version", "--client"],
         });
         process::run(&command, b"")
@@ -192,6 +208,7 @@ impl Tool {
             Tool::Age => &AGE,
             Tool::KmsClient31 => &KMS_CLIENT_31,
             Tool::KmsClient37 => &KMS_CLIENT_37,
+            Tool::EncryptionConfig => &ENCRYPTION_CONFIG,
             Tool::KmsPeer => &KMS_PEER,
         }
     }
@@ -204,7 +221,7 @@ impl Tool {
             Tool::KubeApiserver | Tool::KubeApiserver31 => "k8s.io/kubernetes/cmd/kube-apiserver",
             Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Tool::Age => "filippo.io/age/cmd/age",
-            Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => ".",
+            Tool::EncryptionConfig | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => ".",
         }
     }
 
@@ -216,7 +233,9 @@ impl Tool {
             Tool::KubeApiserver | Tool::KubeApiserver31 => "about five minutes on two idle cores",
             Tool::Kubectl => "one minute or two",
             Tool::Age => "some seconds",
-            Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => "about half a minute",
+            Tool::EncryptionConfig | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => {
+                "about half a minute"
+            }
         }
     }
 }
@@ -233,7 +252,7 @@ mod tests {
 
     #[test]
     fn every_go_mod_says_the_version_and_names_the_command() {
-        let others = [Tool::Age, Tool::KubeApiserver31];
+        let others = [Tool::Age, Tool::EncryptionConfig, Tool::KubeApiserver31];
         for tool in [&Tool::LAB[..], &Tool::BENCH, &others].concat() {
             assert_eq!(tool.version().split('.').count(), 3, "{tool}");
             let [go_mod, _] = tool.module().files;

@@ -85,9 +85,13 @@ fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
         .env("GOWORK", "off")
         .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags"]);
     command.arg(match tool {
-        Tool::Age | Tool::Etcd | Tool::Etcdctl | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => {
-            "-s -w".to_owned()
-        }
+        Tool::Age
+        | Tool::EncryptionConfig
+        | Tool::Etcd
+        | Tool::Etcdctl
+        | Tool::KmsClient31
+        | Tool::KmsClient37
+        | Tool::KmsPeer => "-s -w".to_owned(),
         // Unset, the server calls itself v0.0.0, and clients judge what it can by that.
         Tool::KubeApiserver | Tool::KubeApiserver31 | Tool::Kubectl => {
             let mut parts = version.split('.');

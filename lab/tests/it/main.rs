@@ -4,6 +4,7 @@
 mod admin;
 mod census;
 mod doctor;
+mod encryption_config;
 mod failing;
 mod fault_proxy;
 mod faults;
