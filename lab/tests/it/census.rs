@@ -1,4 +1,5 @@
 //! The census against what the lab itself wrote.
 
+mod classes;
 mod etcd_files;
 mod ground_truth;

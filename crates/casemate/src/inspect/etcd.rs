@@ -1,4 +1,5 @@
 //! Values as they stand in etcd: in the clear, or encrypted by a provider of kube-apiserver.
+use casemate_census::classify::Cipher;
 use casemate_wire::kms_v2::stored;
 use jiff::Timestamp;
 use prost::Message;
@@ -9,9 +10,6 @@ use super::sealed;
 
 const ENCRYPTED: &[u8] = b"k8s:enc:";
 const PROTOBUF: &[u8] = b"k8s\0";
-/// Providers whose key stands in the EncryptionConfiguration itself: name, bytes that they add at least, and the
-/// unit that the length of their output is a multiple of.
-const LOCAL: [(&str, usize, usize); 3] = [("aescbc", 32, 16), ("aesgcm", 28, 1), ("secretbox", 40, 1)];
 
 /// An object in the clear: its type, nothing of what it holds.
 #[derive(Debug, Serialize)]
@@ -50,9 +48,9 @@ pub(super) fn recognise(bytes: &[u8], now: Timestamp) -> Option<Finding> {
     if let Some(rest) = bytes.strip_prefix(b"k8s:enc:kms:v1:") {
         return Some(kms_v1(rest, bytes.len()));
     }
-    for local in LOCAL {
-        if let Some(rest) = bytes.strip_prefix(format!("k8s:enc:{}:v1:", local.0).as_bytes()) {
-            return Some(local_provider(local, rest, bytes.len()));
+    for cipher in Cipher::ALL {
+        if let Some(rest) = bytes.strip_prefix(cipher.mark()) {
+            return Some(local_provider(cipher, rest, bytes.len()));
         }
     }
     let finding =
@@ -142,11 +140,8 @@ fn plain(thing: fn(Plain) -> Thing, form: &str, api_version: &str, kind: &str) -
     }
 }
 
-fn local_provider(
-    (provider, least, unit): (&'static str, usize, usize),
-    rest: &[u8],
-    whole: usize,
-) -> Finding {
+fn local_provider(cipher: Cipher, rest: &[u8], whole: usize) -> Finding {
+    let (provider, (least, unit)) = (cipher.as_str(), cipher.lengths());
     let title = format!("a value of etcd, encrypted by provider {provider} of kube-apiserver");
     let name = named(rest);
     let facts = |encrypted: Option<usize>| LocalProvider {

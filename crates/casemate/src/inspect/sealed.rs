@@ -1,12 +1,9 @@
 //! DEK sources as KMS v2 plugins encrypt them: in etcd, in a reply, and the parts of ours alone.
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use casemate_census::classify::{Casemate, RecordFault, suite_of};
 use casemate_keys::names::sha256;
-use casemate_keys::origin::OriginPolicy;
-use casemate_keys::{
-    CIPHERTEXT_OVERHEAD, KeyId, LineagePrefix, RECORD_ANNOTATION, ReadPolicy, ReadRule, Record, Refusal,
-    Sealed, Suite,
-};
+use casemate_keys::{CIPHERTEXT_OVERHEAD, RECORD_ANNOTATION, Record, Suite};
 use casemate_wire::kms_v2::stored::{self, EncryptedDekSourceType, StoredError, StoredValue};
 use casemate_wire::kms_v2::{EncryptResponse, limits};
 use jiff::Timestamp;
@@ -205,12 +202,6 @@ pub(super) fn recognise(bytes: &[u8], now: Timestamp) -> Option<Finding> {
     }
 }
 
-/// The suite, if a DEK source that kube-apiserver makes gives a ciphertext of this length.
-fn suite_of(bytes: &[u8]) -> Option<Suite> {
-    let length = bytes.len().checked_sub(CIPHERTEXT_OVERHEAD)?;
-    Suite::from_number(u32::from(*bytes.first()?)).filter(|_| [16, 24, 32].contains(&length))
-}
-
 fn ciphertext(bytes: &[u8], suite: Suite) -> Finding {
     let facts = Ciphertext {
         suite: suite.number(),
@@ -275,53 +266,47 @@ fn examine(
             None => format!("the plugin that wrote it, with what it calls key {}", shown(key_id)),
         },
     };
-    match annotations.get(RECORD_ANNOTATION) {
-        Some(value) => {
-            examined.ours(value, key_id, ciphertext, now);
-            let others = annotations.len() - 1;
-            if others > 0 {
-                let what = format!("{others} beside {RECORD_ANNOTATION}: casemate-kms refuses that");
-                examined.problem("annotations", what);
-            }
-        }
-        // Cut off at the border of two fields, or renamed.
-        None if key_id.parse::<KeyId>().is_ok() && suite_of(ciphertext).is_some() => {
-            let what = "key id and ciphertext have the form of casemate-kms, but its annotation";
-            examined.problem("annotations", format!("{what} {RECORD_ANNOTATION} is missing"));
-        }
-        None => {}
+    if let Some(casemate) = Casemate::read(key_id, ciphertext, annotations) {
+        examined.ours(&casemate, now);
     }
     examined
 }
 
 impl Examined {
-    fn ours(&mut self, value: &[u8], key_id: &str, ciphertext: &[u8], now: Timestamp) {
-        let record = match Record::decode(value) {
-            Ok(record) => record,
-            Err(error) => {
-                self.to_read =
-                    "nothing: casemate-kms refuses its record; restore the object from a backup".to_owned();
-                return self.problem(format!("annotation {RECORD_ANNOTATION}"), error.to_string());
+    fn ours(&mut self, Casemate { record, bytes, faults, .. }: &Casemate, now: Timestamp) {
+        let (mut belongs, mut fits) = (true, true);
+        for fault in faults {
+            match fault {
+                RecordFault::Record(error) => {
+                    self.to_read =
+                        "nothing: casemate-kms refuses its record; restore the object from a backup"
+                            .to_owned();
+                    self.problem(format!("annotation {RECORD_ANNOTATION}"), error.to_string());
+                }
+                RecordFault::KeyId { derived } => {
+                    belongs = false;
+                    self.problem("keyID", format!("it is not that of the record's write policy, {derived}"));
+                }
+                RecordFault::Ciphertext(refusal) => {
+                    fits = false;
+                    self.problem("encryptedDEKSource", refusal.to_string());
+                }
+                RecordFault::Others { count } => {
+                    let what = format!("{count} beside {RECORD_ANNOTATION}: casemate-kms refuses that");
+                    self.problem("annotations", what);
+                }
+                other => self.problem("annotations", other.to_string()),
             }
-        };
-        let derived = record.core().policy.key_id();
-        let belongs = derived.as_str() == key_id;
-        if !belongs {
-            self.problem("keyID", format!("it is not that of the record's write policy, {derived}"));
         }
-        let refusal = check_ciphertext(&record, derived.as_str(), value, ciphertext);
-        let fits = refusal.is_none();
-        if let Some(refusal) = refusal {
-            self.problem("encryptedDEKSource", refusal.to_string());
-        }
+        let Some(record) = record else { return };
         self.to_read = match belongs && fits {
-            true => any_one_of(&record),
+            true => any_one_of(record),
             false => format!(
                 "nothing as it stands: casemate-kms refuses it, restore the object from a backup. Its record names {}",
-                any_one_of(&record)
+                any_one_of(record)
             ),
         };
-        self.reply.record = Some(RecordFacts::new(&record, value.len(), now));
+        self.reply.record = Some(RecordFacts::new(record, *bytes, now));
         self.reply.key_id_is_the_records = Some(belongs);
         self.reply.ciphertext_can_be_the_records = Some(fits);
     }
@@ -329,23 +314,6 @@ impl Examined {
     fn problem(&mut self, place: impl Into<String>, what: String) {
         self.problems.push(Problem { place: place.into(), what });
     }
-}
-
-/// What Decrypt itself says of this ciphertext with this record, were everything in the record configured.
-fn check_ciphertext(record: &Record, key_id: &str, value: &[u8], ciphertext: &[u8]) -> Option<Refusal> {
-    let policy = &record.core().policy;
-    let rules = policy.roots().iter().map(|root| ReadRule {
-        key: LineagePrefix::exactly(&root.lineage),
-        algorithms: BTreeSet::from([root.algorithm]),
-        min_version: None,
-    });
-    let read = ReadPolicy {
-        cluster: policy.cluster().clone(),
-        also_accept: Vec::new(),
-        rules: rules.collect(),
-        origin: OriginPolicy::AcceptUnproven,
-    };
-    read.check(&Sealed { ciphertext, key_id, annotations: &[(RECORD_ANNOTATION, value)] }, 0).err()
 }
 
 /// The keys of a record, each of which alone opens it.

@@ -74,12 +74,11 @@ impl Casemate {
             }
         };
         let derived = record.core().policy.key_id();
-        if let Some(refusal) = refusal(&record, derived.as_str(), value, ciphertext) {
-            faults.push(RecordFault::Ciphertext(refusal));
-        }
+        let refusal = refusal(&record, derived.as_str(), value, ciphertext);
         if derived.as_str() != key_id {
             faults.push(RecordFault::KeyId { derived });
         }
+        faults.extend(refusal.map(RecordFault::Ciphertext));
         Self { record: Some(Box::new(record)), bytes, faults }
     }
 }
