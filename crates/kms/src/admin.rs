@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::Recorder;
 use crate::hosted::Hosted;
+use crate::key_services::KeyServices;
 use crate::provider::{Provider, Standing};
 use crate::reload::Configured;
 use crate::socket::Socket;
@@ -54,6 +55,8 @@ pub struct Shown {
     pub audit: Option<Recorder>,
     /// The configuration that holds, if it is one of a file.
     pub configuration: Option<Configured>,
+    /// What root keys share, their logins among it.
+    pub key_services: KeyServices,
 }
 
 impl Shown {

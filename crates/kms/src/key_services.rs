@@ -56,6 +56,11 @@ impl KeyServices {
         transit::TransitKey::sharing(config, &self.sessions)
     }
 
+    /// See [`transit::Sessions::try_again`].
+    pub(crate) fn try_again(&self) {
+        self.sessions.try_again();
+    }
+
     pub(crate) fn signer(
         &self,
         host: &HostConfig,

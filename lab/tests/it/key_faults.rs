@@ -149,3 +149,30 @@ fn an_answer_after_the_deadline_is_no_answer_and_status_waits_for_none() {
     until(&plugin, "well again", |provider| provider["trouble"].is_null());
     opens(&plugin, &peers).unwrap();
 }
+
+#[test]
+fn a_login_that_the_service_refused_is_tried_again_when_an_admin_asks() {
+    let lab = lab("asked to log in");
+    let bao = OpenBao::dev(&lab).unwrap();
+    let proxy = FaultProxy::http(&bao.address()).unwrap();
+    let root = TransitRoot::create(&bao, "asked", &json!({})).unwrap().behind(&proxy);
+    let plugin = Plugin::start_on(&lab, "node", KeyService::Transit(&root)).unwrap();
+    let key_id = plugin.key_id().unwrap();
+    plugin.terminate().unwrap();
+
+    fs::write(plugin.dir().join("secret-id"), "not-granted-yet").unwrap();
+    proxy.forget_counts();
+    plugin.start_again_in_trouble().unwrap();
+    let logins = || proxy.requests_to("/v1/auth/approle/login");
+    // By itself: each wish would have it try again.
+    let refused_twice = (0..3 * LOOKS).any(|_| {
+        thread::sleep(REST);
+        logins() >= 2
+    });
+    assert!(refused_twice);
+    // The next one would come after 100 s: longer than is waited here. What changes is the service, not a file.
+    let granted = json!({"secret_id": "not-granted-yet"});
+    bao.write("auth/approle/role/asked/custom-secret-id", &granted).unwrap();
+    until(&plugin, "logged in when asked to", |_| sealed(&plugin, lab.dir(), "new").is_ok());
+    assert_eq!((plugin.key_id().unwrap(), logins()), (key_id, 3));
+}

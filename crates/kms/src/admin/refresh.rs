@@ -114,7 +114,10 @@ pub(super) fn answer(shown: &Shown, allowance: &Allowance, query: Option<&str>) 
         );
     }
     match allowance.ask(&providers) {
-        Ok(asked) => json(StatusCode::ACCEPTED, &asked),
+        Ok(asked) => {
+            shown.key_services.try_again();
+            json(StatusCode::ACCEPTED, &asked)
+        }
         Err(soon) => {
             let mut refused = json(StatusCode::TOO_MANY_REQUESTS, &soon);
             refused.headers_mut().insert(RETRY_AFTER, HeaderValue::from(soon.retry_after_seconds));

@@ -207,6 +207,7 @@ impl House {
             hosted: self.rooms.iter().map(|room| room.hosted.clone()).collect(),
             audit: self.audit.as_ref().map(Audit::recorder),
             configuration: Some(self.configured.clone()),
+            key_services: self.services.clone(),
         }));
     }
 

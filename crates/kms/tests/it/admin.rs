@@ -47,7 +47,7 @@ impl Window {
         let socket = folder.path().join("admin.sock");
         let bound = Socket::bind(&endpoint(&socket), Admission::default()).await.unwrap();
         let hosted = providers.into_iter().map(|provider| Arc::new(Hosted::new(provider, None))).collect();
-        let shown = Shown { hosted, audit, configuration: None };
+        let shown = Shown { hosted, audit, ..Shown::default() };
         tokio::spawn(Admin::new(Arc::new(ArcSwap::from_pointee(shown))).serve(bound, stop.clone()));
         Self { socket, _stop: stop.drop_guard(), _folder: folder }
     }
