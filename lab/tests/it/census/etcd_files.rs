@@ -205,8 +205,13 @@ fn a_real_snapshot_that_was_damaged_is_told_or_read_to_its_end() {
             }
         };
         assert!(revisions.pages_visited() <= snapshot.database().meta().pages);
-        // No revision is lost in silence.
-        assert!(!ended || count == truth.uncompacted().len(), "page {page}, byte {at}: {count}");
+        // No revision is lost in silence. But a branch that leads to a page which etcd has left behind, an older copy of
+        // the right one, looks sound: etcd keeps no list of free pages, and only the hash tells.
+        let leads_elsewhere = at == 24 && whole[page * 4096 + 8] & 1 != 0;
+        assert!(
+            leads_elsewhere || !ended || count == truth.uncompacted().len(),
+            "page {page}, byte {at}: {count}"
+        );
         found += usize::from(!ended);
     }
     assert!(found > 100, "{found}");
