@@ -280,6 +280,22 @@ async fn a_module_that_is_none_is_said() {
     let failure = round_trip(&site.open(config)).await.unwrap_err();
     assert_eq!(failure.class, Class::Unreachable);
     assert!(failure.what.contains("no/module.so"), "{failure}");
+    assert!(failure.remedy.contains("correct `module`"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_module_that_was_given_nothing_is_told_to_want_it() {
+    let site = Site::new();
+    let one = site.new_key("one");
+    let mut config = site.config(Wrapping::AesGcm, &[&one], pinned(&one));
+    // It is confined, and can't read its configuration.
+    (config.host.folders, config.host.environment) = Default::default();
+    let failure = round_trip(&site.open(config)).await.unwrap_err();
+    assert!(failure.what.contains("C_Initialize answers CKR_GENERAL_ERROR"), "{failure}");
+    assert!(
+        failure.remedy.contains("under `folders`, and its configuration under `environment`"),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
@@ -383,15 +399,18 @@ async fn a_token_is_pulled_and_put_back() {
     let observed = root(&one, Algorithm::PKCS11_AES256_GCM);
 
     site.token.pull().unwrap();
-    let mut failure = loop {
-        // SoftHSM has a key in memory for as long as the process lives.
-        match key.observe().await {
-            Ok(_) => site.hosts().into_iter().for_each(kill),
-            Err(failure) => break failure,
+    // SoftHSM shows none of its keys any more; that it is gone is the first that is said of it, and all.
+    for _ in 0..5 {
+        for failure in [
+            key.unwrap(&observed, &CORE, &wrap).await.unwrap_err(),
+            key.wrap(&observed, &CORE, &PAYLOAD).await.unwrap_err(),
+            key.observe().await.unwrap_err(),
+        ] {
+            assert_eq!((failure.class, &failure.missing), (Class::Unreachable, &None), "{failure}");
+            assert!(failure.what.starts_with("no token with serial number"), "{failure}");
+            assert!(!failure.what.contains("\"\""), "a slot without a token is none: {failure}");
         }
-    };
-    until_failure(&key, &mut failure, "no token with serial number").await;
-    assert_eq!(failure.class, Class::Unreachable);
+    }
 
     site.token.put_back().unwrap();
     let opened = until_success(async || key.unwrap(&observed, &CORE, &wrap).await).await;

@@ -1,6 +1,6 @@
 //! The daemon's side of a host: it is started when it is needed, and replaced when it hangs, crashes or leaks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -34,11 +34,15 @@ pub(super) struct Host {
     turns: Arc<Semaphore>,
     current: tokio::sync::Mutex<Current>,
     leeway: Arc<Leeway>,
+    /// What hosts had to say that is no failure: each says it again.
+    said: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Debug, Default)]
 struct Current {
     connection: Option<Arc<Connection>>,
+    /// Why the last one was given up: so it is for as long as there is no other.
+    why: Option<Failure>,
     pauses: Option<ExponentialBackoff>,
     not_before: Option<Instant>,
 }
@@ -49,11 +53,24 @@ pub(super) type Reply = (Outcome, Zeroizing<Vec<u8>>);
 impl Host {
     pub(super) fn new(launcher: Arc<dyn Launch>, patience: Patience) -> Self {
         let turns = Arc::new(Semaphore::new(SESSIONS));
-        Self { launcher, patience, turns, current: Default::default(), leeway: Default::default() }
+        let (current, leeway, said) = Default::default();
+        Self { launcher, patience, turns, current, leeway, said }
     }
 
-    /// Asks, and waits until there is an answer or the host is given up.
+    /// Asks, and waits until there is an answer or the host is given up. That a key is not there is believed of a new host
+    /// only, if there is doubt: the token may have been pulled.
     pub(super) async fn call(&self, ask: &Ask, bytes: &[u8]) -> Result<Reply, Failure> {
+        let asked = self.ask(ask, bytes).await?;
+        if !asked.is_doubtful {
+            return Ok(asked.reply);
+        }
+        match self.ask(ask, bytes).await {
+            Ok(again) => Ok(again.reply),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn ask(&self, ask: &Ask, bytes: &[u8]) -> Result<Asked, Failure> {
         let turn = self.turns.clone().acquire_owned().await;
         let turn = turn.map_err(|_| gone("it is being stopped"))?;
         let connection = self.connection().await?;
@@ -67,37 +84,39 @@ impl Host {
         if let Some(connection) = current.connection.clone() {
             match connection.health() {
                 Health::Sound => return Ok(connection),
-                Health::Spent { was_well } => {
+                Health::Spent { was_well, why } => {
                     connection.emptied().await;
                     current.connection = None;
+                    current.why = why;
                     if !was_well {
                         current.died(connection.born);
                     }
                 }
                 Health::Dead(why) => {
                     current.connection = None;
+                    current.why = Some(gone(&why));
                     current.died(connection.born);
                     tracing::warn!("the host of a PKCS#11 module is given up: {why}");
                 }
             }
         }
-        if let Some(left) = current.not_before.and_then(|at| at.checked_duration_since(Instant::now())) {
-            return Err(gone(&format!(
-                "it failed more than once; it is started again in {} ms",
-                left.as_millis()
-            )));
+        if current.not_before.is_some_and(|at| Instant::now() < at) {
+            let why = current.why.clone();
+            return Err(why.unwrap_or_else(|| gone("it failed more than once")));
         }
         let launcher = self.launcher.clone();
         let launched = tokio::task::spawn_blocking(move || launcher.launch());
         let launched = launched.await.unwrap_or_else(|_| Err(io::Error::other("broken off")));
-        match launched.and_then(|(process, stream)| Connection::open(process, stream, self.leeway.clone())) {
+        match launched.and_then(|(process, stream)| Connection::open(process, stream, self)) {
             Ok(connection) => {
                 current.connection = Some(connection.clone());
                 Ok(connection)
             }
             Err(error) => {
                 current.died(Instant::now());
-                Err(gone(&format!("it can't be started: {error}")))
+                let why = gone(&format!("it can't be started: {error}"));
+                current.why = Some(why.clone());
+                Err(why)
             }
         }
     }
@@ -132,6 +151,7 @@ struct Connection {
     state: Mutex<State>,
     empty: Notify,
     leeway: Arc<Leeway>,
+    said: Arc<Mutex<BTreeSet<String>>>,
 }
 
 #[derive(Debug, Default)]
@@ -142,16 +162,25 @@ struct State {
     /// Whether an answer left it as good as it was.
     well: bool,
     spent: bool,
+    /// The failure that spent it, if one did.
+    why: Option<Failure>,
     dead: Option<String>,
 }
 
 #[derive(Debug)]
 struct Pending {
-    answer: oneshot::Sender<Result<Reply, Failure>>,
+    answer: oneshot::Sender<Result<Asked, Failure>>,
     /// Whether a leeway was taken for it. A host that dies keeps it.
     thorough: bool,
     /// Kept until there is an answer, be the caller gone or not: the session is busy.
     _turn: OwnedSemaphorePermit,
+}
+
+/// What a host answered, and whether a new one is to be asked the same.
+#[derive(Debug)]
+struct Asked {
+    reply: Reply,
+    is_doubtful: bool,
 }
 
 enum Health {
@@ -159,18 +188,19 @@ enum Health {
     /// One that was well is old, or its device fell ill. One that never was is like a dead one.
     Spent {
         was_well: bool,
+        why: Option<Failure>,
     },
     Dead(String),
 }
 
 impl Connection {
-    fn open(process: Box<dyn Running>, stream: UnixStream, leeway: Arc<Leeway>) -> io::Result<Arc<Self>> {
+    fn open(process: Box<dyn Running>, stream: UnixStream, host: &Host) -> io::Result<Arc<Self>> {
         stream.set_nonblocking(true)?;
         let (read, write) = tokio::net::UnixStream::from_std(stream)?.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
-        let (state, empty) = (Mutex::default(), Notify::new());
-        let connection =
-            Arc::new(Self { born: Instant::now(), frames, process: process.into(), state, empty, leeway });
+        let (born, process, state, empty) = (Instant::now(), process.into(), Mutex::default(), Notify::new());
+        let (leeway, said) = (host.leeway.clone(), host.said.clone());
+        let connection = Arc::new(Self { born, frames, process, state, empty, leeway, said });
         tokio::spawn(write_all(queue, write));
         tokio::spawn(read_all(read, Arc::downgrade(&connection)));
         Ok(connection)
@@ -180,7 +210,7 @@ impl Connection {
         let state = self.state();
         match &state.dead {
             Some(why) => Health::Dead(why.clone()),
-            None if state.spent => Health::Spent { was_well: state.well },
+            None if state.spent => Health::Spent { was_well: state.well, why: state.why.clone() },
             None => Health::Sound,
         }
     }
@@ -202,7 +232,7 @@ impl Connection {
         bytes: &[u8],
         turn: OwnedSemaphorePermit,
         patience: Patience,
-    ) -> Result<oneshot::Receiver<Result<Reply, Failure>>, Failure> {
+    ) -> Result<oneshot::Receiver<Result<Asked, Failure>>, Failure> {
         let (answer, answered) = oneshot::channel();
         let mut state = self.state();
         if let Some(why) = &state.dead {
@@ -234,7 +264,9 @@ impl Connection {
     fn receive(&self, frame: &[u8]) -> io::Result<()> {
         let (answer, bytes): (Answer, _) = frame::decode(frame)?;
         for line in answer.said {
-            tracing::warn!("PKCS#11: {line}");
+            if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
+                tracing::info!("PKCS#11: {line}");
+            }
         }
         let mut state = self.state();
         let pending = state.pending.remove(&answer.number);
@@ -244,6 +276,11 @@ impl Connection {
         }
         state.answered = true;
         state.well |= answer.spent.is_none();
+        // Of a host that never was well, all there is to know is what it says.
+        let is_doubtful = state.well && answer.spent.is_some() && answer.outcome.says_no();
+        if answer.spent.is_some() && state.why.is_none() {
+            state.why = answer.outcome.why();
+        }
         if let Some(why) = answer.spent.filter(|_| !state.spent) {
             tracing::warn!("the host of a PKCS#11 module is replaced: {why}");
             state.spent = true;
@@ -253,12 +290,12 @@ impl Connection {
         }
         drop(state);
         // A caller that is gone does not mind.
-        let _ = pending.answer.send(Ok((answer.outcome, bytes)));
+        let _ = pending.answer.send(Ok(Asked { reply: (answer.outcome, bytes), is_doubtful }));
         Ok(())
     }
 
     /// All calls in flight fail, and the process is ended.
-    fn die(&self, why: &str) {
+    fn die(self: &Arc<Self>, why: &str) {
         let mut state = self.state();
         if state.dead.is_some() {
             return;
@@ -267,12 +304,13 @@ impl Connection {
         let pending = std::mem::take(&mut state.pending);
         self.empty.notify_waiters();
         drop(state);
-        let (process, why) = (self.process.clone(), why.to_owned());
+        let (connection, why) = (self.clone(), why.to_owned());
         tokio::task::spawn_blocking(move || {
-            let why = match process.end() {
+            let why = match connection.process.end() {
                 Some(end) => format!("{why}: {end}"),
                 None => why,
             };
+            connection.state().dead = Some(why.clone());
             for (_, pending) in pending {
                 let _ = pending.answer.send(Err(gone(&why)));
             }

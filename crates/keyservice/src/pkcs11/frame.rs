@@ -42,7 +42,7 @@ pub(super) enum Ask {
 pub(super) struct Answer {
     pub(super) number: u64,
     pub(super) outcome: Outcome,
-    /// What an operator should know, failure or not.
+    /// What an operator may want to know, failure or not.
     pub(super) said: Vec<String>,
     /// Why this host is to be replaced by a new one.
     pub(super) spent: Option<String>,
@@ -71,6 +71,22 @@ impl Outcome {
         let short = |text: String| text.chars().take(1500).collect();
         let Failure { class, what, remedy, .. } = failure;
         Self::Failed { class, what: short(what), remedy: short(remedy), missing }
+    }
+
+    /// Whether it is a finding about a key, not about a token that could not be asked.
+    pub(super) fn says_no(&self) -> bool {
+        matches!(self, Self::Failed { class, .. } if !class.could_not_be_asked())
+    }
+
+    /// Why nobody could be asked, as all calls are told until somebody can. What it said of one key is no answer to who asks
+    /// for another.
+    pub(super) fn why(&self) -> Option<Failure> {
+        match self {
+            Self::Failed { what, remedy, .. } => {
+                Some(Failure::new(Class::Unreachable, what.clone(), remedy.clone()))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -45,6 +45,17 @@ impl Pkcs11Key {
         })?;
         Ok((key.clone(), wrapping))
     }
+
+    /// A key that is missing on a token that is gone is not missing: whoever looks for all keys sees that.
+    async fn present(&self, answered: Result<Reply, Failure>) -> Result<Reply, Failure> {
+        match answered {
+            Err(failure) if failure.missing.is_some() => match self.observe().await {
+                Err(gone) if gone.class.could_not_be_asked() => Err(gone),
+                _ => Err(failure),
+            },
+            answered => answered,
+        }
+    }
 }
 
 /// A key in a token that signs records.
@@ -134,7 +145,7 @@ impl RootKey for Pkcs11Key {
         Box::pin(async move {
             let (key, wrapping) = self.key(root)?;
             let ask = Ask::Wrap { wrapping, key, associated: payload::associated_data(core) };
-            let (_, wrap) = call(&self.host, ask, payload).await?;
+            let (_, wrap) = self.present(call(&self.host, ask, payload).await).await?;
             if wrap.is_empty() { Err(senseless()) } else { Ok(wrap.to_vec()) }
         })
     }
@@ -149,7 +160,7 @@ impl RootKey for Pkcs11Key {
             let (key, wrapping) = self.key(root)?;
             let associated = payload::associated_data(core);
             let ask = Ask::Unwrap { wrapping, key, associated, thorough: true };
-            let (_, payload) = call(&self.host, ask, wrap).await?;
+            let (_, payload) = self.present(call(&self.host, ask, wrap).await).await?;
             Ok(payload)
         })
     }

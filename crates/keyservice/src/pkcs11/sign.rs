@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CkaId;
 use super::token::Trouble;
-use super::wraps::without_zeros;
+use super::wraps::{RESTORE_RSA, without_zeros};
 use crate::{Class, Failure};
 
 /// How a key in a token signs.
@@ -50,11 +50,11 @@ pub(super) fn sign(
         [handle] => handle,
         [] => {
             let what = format!("the token has no key {key} that signs");
-            let failure = Failure::new(
-                Class::Refused,
-                what,
-                "restore the key to this token, or correct the signer's id",
-            );
+            let remedy = match signing {
+                Signing::EcdsaP256 => "restore the key to this token, or correct the signer's id",
+                Signing::RsaPss3072 => RESTORE_RSA,
+            };
+            let failure = Failure::new(Class::Refused, what, remedy);
             return Err(Trouble::Found(Failure { missing: Some(key.lineage()), ..failure }));
         }
         _ => {

@@ -44,10 +44,25 @@ impl Module {
         let failed = |error: Error, doing: &str| {
             code::failure(&error, &format!("{doing} {}", config.module.display()))
         };
-        let context = Pkcs11::new(&config.module).map_err(|error| failed(error, "loading module"))?;
-        context
-            .initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK))
-            .map_err(|error| failed(error, "initialising module"))?;
+        let context = Pkcs11::new(&config.module).map_err(|error| {
+            let failure = failed(error, "loading module");
+            if config.module.exists() {
+                return failure;
+            }
+            Failure {
+                remedy: "correct `module` in the configuration, or install the module".into(),
+                ..failure
+            }
+        })?;
+        context.initialize(CInitializeArgs::new(CInitializeFlags::OS_LOCKING_OK)).map_err(|error| {
+            let mut failure = failed(error, "initialising module");
+            // It is confined to what it was given, and most need more than themselves.
+            if config.folders.is_empty() || config.environment.is_empty() {
+                failure.remedy += "; or name what the module reads and writes under `folders`, and its configuration under \
+                                   `environment`";
+            }
+            failure
+        })?;
         Ok(Self {
             context,
             config,
@@ -101,7 +116,7 @@ impl Module {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// What an operator should know, once.
+    /// What an operator may want to know, since this was asked last.
     pub(super) fn said(&self) -> Vec<String> {
         std::mem::take(&mut self.said.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -122,11 +137,13 @@ impl Module {
             TokenSelector::Label(label) => info.label() == label,
             TokenSelector::Serial(serial) => info.serial_number() == serial,
         };
+        // It has neither label nor serial number, and SoftHSM always shows one.
+        tokens.retain(|(_, info)| info.token_initialized());
         let listed = tokens.iter().map(|(_, info)| {
             format!("label {:?} with serial number {:?}", info.label(), info.serial_number())
         });
         let listed = listed.collect::<Vec<_>>().join(", ");
-        let listed = if listed.is_empty() { "none at all".into() } else { listed };
+        let listed = if listed.is_empty() { "none that is initialised".into() } else { listed };
         let mut fitting = tokens.into_iter().filter(|(_, info)| fits(info));
         match (fitting.next(), fitting.next()) {
             (Some(found), None) => Ok(found),

@@ -26,6 +26,14 @@ use crate::{Class, Failure};
 const RESTORE: &str =
     "restore the key to this token, or correct the ids in the configuration; `pkcs11-tool -O` lists keys";
 
+/// `pkcs11-tool` lists these under an id that is not theirs.
+pub(super) const RESTORE_RSA: &str = "restore the key to this token, or correct the ids in the configuration: an RSA key is named by the first 16 bytes of \
+                           SHA-256 of its public key, not by its CKA_ID: docs/how-to/hsm.md#rsa-keys";
+
+fn restore(wrapping: Wrapping) -> &'static str {
+    if wrapping == Wrapping::RsaOaep { RESTORE_RSA } else { RESTORE }
+}
+
 const NONCE: usize = 12;
 const TAG: usize = 16;
 /// RFC 5649: one block more than what is wrapped, which fills its blocks.
@@ -75,6 +83,7 @@ pub(super) fn observe(
 fn readable(session: &Session, wrapping: Wrapping, keys: &BTreeSet<CkaId>) -> Result<CkaId, Trouble> {
     let there = present(session, wrapping, keys)?;
     if let Some(key) = there.iter().find(|key| key.unreadable.is_none()) {
+        key.opens_its_own()?;
         return Ok(key.id.clone());
     }
     match there.into_iter().find_map(|key| Some((key.id, key.unreadable?))) {
@@ -86,7 +95,7 @@ fn readable(session: &Session, wrapping: Wrapping, keys: &BTreeSet<CkaId>) -> Re
             let missing = keys.first().map(CkaId::lineage);
             let what =
                 format!("the token has none of the {} keys for {wrapping} that are configured", keys.len());
-            Err(Trouble::Found(Failure { missing, ..Failure::new(Class::Refused, what, RESTORE) }))
+            Err(Trouble::Found(Failure { missing, ..Failure::new(Class::Refused, what, restore(wrapping)) }))
         }
     }
 }
@@ -132,7 +141,7 @@ impl<'a> Key<'a> {
             let what = format!("the token has no key {id} for {wrapping}");
             Trouble::Found(Failure {
                 missing: Some(id.lineage()),
-                ..Failure::new(Class::Refused, what, RESTORE)
+                ..Failure::new(Class::Refused, what, restore(wrapping))
             })
         })
     }
@@ -335,6 +344,15 @@ impl<'a> Key<'a> {
             Wrapping::RsaOaep => self.decrypt_oaep(&wrap),
         });
         Some(opened.is_ok_and(|opened| opened[..] == sample[..]))
+    }
+
+    /// Whether the token can unwrap by RSA-OAEP with SHA-256: its mechanism's name does not say so, and with the public half
+    /// there is something to try. Of other keys nothing is tried.
+    fn opens_its_own(&self) -> Result<(), Trouble> {
+        if self.wrapping == Wrapping::RsaOaep {
+            self.decrypt_oaep(&self.encrypt_oaep(&[0; payload::LEN])?)?;
+        }
+        Ok(())
     }
 
     /// With a nonce of ours, or, where the token wants to choose, its own.

@@ -169,12 +169,12 @@ impl Pkcs11Config {
             None if writes && !self.keys.more.is_empty() => Err((
                 line,
                 "writes",
-                ": of several keys, one writes: add `writes` with its `id`, or with the `label` that the one that writes \
-                 carries"
+                "lists several keys: add `writes: {id: …}` with the id of the one that writes now (after adding one for a \
+                 rotation: the old one), or `writes: {label: …}`"
                     .into(),
             )),
             Some(WritesConfig::Id(id)) if !self.keys.iter().any(|key| key.0 == id.0) => {
-                Err((id.line(), "id", ": the key that writes must be one of `keys`, to be read too".into()))
+                Err((id.line(), "id", "must list the key that writes among `keys`, so that it is read too".into()))
             }
             _ => Ok(()),
         }

@@ -92,8 +92,8 @@ const BROKEN_SERVICES: &[(&str, &str, u64, &[&str])] = &[
     ("\"10111213141516171819202122232425\"", "000102030405060708090a0b0c0d0e0f", 30, &["keys:", "line 30"]),
     // One key has one mechanism: also if it is only to read what it wrapped by another one.
     ("    readKeys:\n", "    readKeys:\n      - {name: hsm-before, pkcs11: {module: /m, token: {label: k8s}, pinFile: /p, mechanism: aes-gcm, keys: [000102030405060708090a0b0c0d0e0f]}}\n", 36, &["keys:", "line 30"]),
-    ("          writes: {label: casemate-write}\n", "", 26, &["writes:", "root key hsm", "several keys"]),
-    ("writes: {label: casemate-write}", "writes: {id: ffffffffffffffffffffffffffffffff}", 31, &["one of `keys`"]),
+    ("          writes: {label: casemate-write}\n", "", 26, &["writes: root key hsm lists several keys: add `writes: {id: …}`", "the old one", "{label: …}"]),
+    ("writes: {label: casemate-write}", "writes: {id: ffffffffffffffffffffffffffffffff}", 31, &["id: root key hsm must list", "among `keys`"]),
     ("      - name: hsm\n", "      - name: hsm\n        version: 1\n", 25, &["version:", "root key hsm", "no versions", "`writes`"]),
     ("      - name: hsm\n", "      - name: hsm\n        minReadVersion: 1\n", 31, &["minReadVersion:", "no versions", "`keys`"]),
     ("{namespace: team-b, key: gone}", "{namespace: /team-a/, mount: kv/transit/, key: k8s}", 39, &["removedReadKeys:", "in use in line 15"]),
