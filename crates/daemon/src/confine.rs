@@ -98,10 +98,13 @@ impl Enforced {
                     (None, true) => "an internet socket ends the process, and Landlock refuses TCP".into(),
                     (None, false) => "an internet socket ends the process".into(),
                     (Some(ports), true) => {
-                        format!("{ports} of other hosts, and no TCP port of this one{}", self.udp())
+                        format!("may connect to {ports} of any host; may bind none{}", self.udp())
                     }
                     (Some(_), false) => {
-                        format!("any TCP port of other hosts (Linux 6.7 is needed){}", self.udp())
+                        format!(
+                            "may connect to and bind any TCP port (Linux 6.7 is needed to restrict it){}",
+                            self.udp()
+                        )
                     }
                 },
             ),

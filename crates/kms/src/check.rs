@@ -153,7 +153,7 @@ fn key_id(
     if ledger.was_superseded(&key_id) {
         return Err(format!(
             "{key_id} was active on this node before another one and will not write again by itself: an older key \
-             file or configuration was put back; deliver the current key file"
+             file, configuration or pinned version was put back; deliver the current one"
         ));
     }
     let foreign = |last: &&KeyId| {

@@ -33,9 +33,9 @@ pub use origin::{PinnedSignerConfig, PublicKey, SignerConfig};
 pub use outage::{OnRefusedName, OutageConfig, PolicyName, Time};
 pub use parsed::Parsed;
 pub use root_keys::{
-    AuthConfig, FileConfig, Pkcs11Config, Place, ReadKeyConfig, RemovedFileConfig, RemovedKeyConfig,
-    RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TokenKeys, TokenSignerConfig,
-    TransitConfig, VersionSelection, WriteKeyConfig, WritesConfig,
+    AuthConfig, FileConfig, Mechanism, Pkcs11Config, Place, ReadKeyConfig, RemovedFileConfig,
+    RemovedKeyConfig, RemovedPkcs11Config, RemovedTransitConfig, TlsConfig, TokenConfig, TokenKeys,
+    TokenSignerConfig, TransitConfig, VersionSelection, WriteKeyConfig, WritesConfig,
 };
 pub use sealed_cache::SealedCacheConfig;
 pub use source::Source;

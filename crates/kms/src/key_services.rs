@@ -61,6 +61,11 @@ impl KeyServices {
         self.sessions.try_again();
     }
 
+    /// See [`transit::Sessions::log_out`]: for commands that end. A daemon keeps its tokens.
+    pub async fn log_out(&self) {
+        self.sessions.log_out().await;
+    }
+
     pub(crate) fn signer(
         &self,
         host: &HostConfig,

@@ -222,7 +222,11 @@ fn report(
 ) -> ExitCode {
     let looked = confined.map_err(anyhow::Error::from).and_then(|enforced| {
         let mut findings = confined::findings(enforced.as_ref(), config);
-        findings.extend(runtime(1, || async { anyhow::Ok(check(config, services).await) })?);
+        findings.extend(runtime(1, || async {
+            let findings = check(config, services).await;
+            services.log_out().await;
+            anyhow::Ok(findings)
+        })?);
         findings.extend(takeover);
         Ok(findings)
     });

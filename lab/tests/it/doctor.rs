@@ -248,6 +248,42 @@ fn a_secret_id_that_opens_once_is_left_to_the_plugin() {
     assert_eq!((code, &report["findings"]), (4, &json!([])), "{report:#}");
 }
 
+#[test]
+fn who_asks_once_leaves_no_token_behind_and_the_plugin_keeps_its_own() {
+    let lab = lab("doctor tokens");
+    let bao = OpenBao::dev(&lab).unwrap();
+    let proxy = FaultProxy::http(&bao.address()).unwrap();
+    let root = TransitRoot::create(&bao, "examined", &json!({"token_ttl": "1h"})).unwrap().behind(&proxy);
+    let plugin = start(&lab, "node", |folder, config| {
+        config["providers"][0]["rootKeys"] = json!([KeyService::Transit(&root).root_key("main", folder)?]);
+        Ok(())
+    });
+    let tokens = || {
+        let listed = bao.read("auth/token/accessors?list=true").unwrap();
+        let mut tokens: Vec<String> = serde_json::from_value(listed["data"]["keys"].clone()).unwrap();
+        tokens.sort();
+        tokens
+    };
+    let (before, logins) = (tokens(), || proxy.requests_to("/v1/auth/approle/login"));
+    let of_plugin = logins();
+    is_silent(&plugin);
+    assert_eq!(run(&plugin, &["key", "plan-rotation"]).0, 0);
+    let mut check = Command::new(product("casemate-kms").unwrap());
+    assert!(check.args(["check", "--config"]).arg(plugin.config()).output().unwrap().status.success());
+    assert_eq!(logins() - of_plugin, 3, "each logs in");
+    assert_eq!(tokens(), before);
+
+    // Without the right a token stays for its life, and nobody is told.
+    let less = documented_policy()
+        .replace("/casemate\"", "/examined\"")
+        .replace("auth/token/revoke-self", "elsewhere");
+    bao.policy("examined", &less).unwrap();
+    is_silent(&plugin);
+    assert_eq!(tokens().len(), before.len() + 1);
+    assert!(plugin.refresh().is_ok());
+    assert_eq!(logins() - of_plugin, 4, "the plugin's own token goes on");
+}
+
 /// A token that wraps a new secret id of the role.
 fn wrapped_secret_id(bao: &OpenBao<'_>) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

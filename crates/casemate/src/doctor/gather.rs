@@ -72,6 +72,7 @@ pub(super) async fn facts(
         let document = status.as_ref().and_then(|status| status.as_ref().ok());
         providers.push(of_provider(args, config, provider, &services, document).await);
     }
+    services.log_out().await;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     Facts {
         now,

@@ -108,11 +108,16 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         })?;
     let plans = runtime.block_on(async {
         let running = running(&config).await;
-        let mut plans = Vec::new();
-        for provider in chosen {
-            plans.push(plan(&config, provider, &services, &running).await?);
-        }
-        Ok::<_, Failure>(plans)
+        let planned = async {
+            let mut plans = Vec::new();
+            for provider in chosen {
+                plans.push(plan(&config, provider, &services, &running).await?);
+            }
+            Ok::<_, Failure>(plans)
+        };
+        let planned = planned.await;
+        services.log_out().await;
+        planned
     })?;
     let rows = plans.iter().flat_map(Plan::rows).collect::<Vec<_>>();
     output.answer(&plans, rows)?;

@@ -7,11 +7,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use casemate_kms::config::{Config, Keep, MaxBytes, OnFailure};
-use clap::Command;
-use serde_json::Value;
-
 use crate::docs::repository;
+use casemate_kms::config::{Config, Keep, MaxBytes, Mechanism, OnFailure};
+use clap::Command;
+use fields::Fields;
+
+mod examples;
+mod fields;
 
 const REGENERATE: &str = "CASEMATE_REGENERATE=1 cargo test -p casemate --test it reference";
 
@@ -34,10 +36,13 @@ fn the_page_of_the_command_line_is_what_the_programs_say() {
 fn the_page_of_the_configuration_is_what_the_schema_says() {
     let schema = Config::schema().as_value().clone();
     let mut page = format!("{}\n", CONFIGURATION.replace("REGENERATE", REGENERATE));
-    Fields { schema: &schema, defaults: defaults(), described: Vec::new() }.describe(
-        &mut page,
-        "The whole file",
-        &schema,
+    let mut fields = Fields::new(&schema, defaults());
+    fields.describe(&mut page, fields::WHOLE, &schema);
+    let unused = examples::EXAMPLES.iter().filter(|example| !fields.has_described(example.of));
+    assert!(
+        unused.clone().next().is_none(),
+        "examples of what is not there: {:?}",
+        unused.collect::<Vec<_>>()
     );
     compare("docs/reference/kms-config.md", &page);
 }
@@ -178,6 +183,7 @@ fn defaults() -> Vec<(&'static str, String)> {
     let provider = &config.providers[0];
     assert_eq!(provider.root_keys[0].version, Default::default());
     assert_eq!(OnFailure::default(), OnFailure::Serve);
+    assert_eq!(Mechanism::default(), "aes-gcm".parse().unwrap());
     vec![
         ("stateDirectory", format!("`{}`", config.state_directory.display())),
         ("socketMode", format!("`\"{}\"`", provider.socket_mode.0)),
@@ -189,116 +195,6 @@ fn defaults() -> Vec<(&'static str, String)> {
         ("version", "`latest`".to_owned()),
         ("policy", "`coast`".to_owned()),
         ("onRefused", "`keepReads`".to_owned()),
+        ("mechanism", "`aes-gcm`".to_owned()),
     ]
-}
-
-struct Fields<'a> {
-    schema: &'a Value,
-    defaults: Vec<(&'static str, String)>,
-    described: Vec<String>,
-}
-
-impl Fields<'_> {
-    /// One table, then the tables of what is in it.
-    fn describe(&mut self, page: &mut String, title: &str, object: &Value) {
-        let mut below = Vec::new();
-        write!(page, "\n## {title}\n\n").unwrap();
-        if let Some(description) = object["description"].as_str().filter(|_| title != "The whole file") {
-            write!(page, "{description}\n\n").unwrap();
-        }
-        page.push_str("| field | | accepted | what it is |\n|---|---|---|---|\n");
-        for (name, property) in in_order(object) {
-            let rule = self.resolve(property);
-            let need = match self.defaults.iter().find(|(field, _)| *field == name) {
-                Some((_, default)) => format!("{default} if left out"),
-                None if requires(object, name) => "required".to_owned(),
-                None => "may be left out".to_owned(),
-            };
-            let (kind, inner) = self.accepted(rule);
-            let what = property["description"].as_str().or(rule["description"].as_str()).unwrap_or_default();
-            let what = what.replace('\n', " ").replace('|', "\\|");
-            writeln!(page, "| `{name}` | {need} | {kind} | {what} |").unwrap();
-            below.extend(inner.map(|(suffix, object)| (format!("{name}{suffix}"), object)));
-        }
-        let prefix = title.trim_start_matches("The whole file").trim_matches('`').to_owned();
-        for (name, object) in below {
-            let path = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
-            if !self.described.contains(&path) {
-                self.described.push(path.clone());
-                self.describe(page, &format!("`{path}`"), &object);
-            }
-        }
-    }
-
-    /// In words, and the object that has fields of its own.
-    fn accepted(&self, rule: &Value) -> (String, Option<(&'static str, Value)>) {
-        if let Some(text) = rule["const"].as_str() {
-            return (format!("`{text}`"), None);
-        }
-        if let Some(choices) = rule["oneOf"].as_array() {
-            let choices: Vec<String> = choices.iter().map(|choice| self.accepted(choice).0).collect();
-            return (choices.join(" or "), None);
-        }
-        let kinds = rule["type"].as_str().or_else(|| rule["type"][0].as_str());
-        let limit = |name: &str| rule[name].as_u64();
-        match kinds.unwrap_or_else(|| panic!("a rule of no type: {rule}")) {
-            "object" if rule["properties"].is_null() => {
-                let each = self.accepted(&rule["additionalProperties"]).0;
-                (format!("fields of any name, each {each}"), None)
-            }
-            "object" => ("fields, see below".to_owned(), Some(("", rule.clone()))),
-            "array" => {
-                let items = match (limit("minItems"), limit("maxItems")) {
-                    (Some(least), Some(most)) => format!("a list of {least} to {most}"),
-                    (Some(least), None) => format!("a list of at least {least}"),
-                    _ => "a list".to_owned(),
-                };
-                let item = self.resolve(&rule["items"]);
-                match self.accepted(item) {
-                    (_, Some(_)) => (format!("{items}, see below"), Some(("[]", item.clone()))),
-                    (each, None) => (format!("{items}, each {each}"), None),
-                }
-            }
-            "boolean" => ("true or false".to_owned(), None),
-            "integer" => {
-                let least = limit("minimum").unwrap_or(0);
-                let most = limit("maximum").map(|most| format!(" to {most}"));
-                (format!("a number from {least}{}", most.unwrap_or_default()), None)
-            }
-            "string" => {
-                let pattern =
-                    rule["pattern"].as_str().map(|pattern| format!(" `{}`", pattern.replace('|', "\\|")));
-                (format!("text{}", pattern.unwrap_or_default()), None)
-            }
-            other => panic!("a rule of type {other}: {rule}"),
-        }
-    }
-
-    fn resolve<'s>(&'s self, rule: &'s Value) -> &'s Value {
-        match rule["$ref"].as_str() {
-            Some(reference) => {
-                let name = reference.strip_prefix("#/$defs/").unwrap();
-                self.resolve(&self.schema["$defs"][name])
-            }
-            None => rule,
-        }
-    }
-}
-
-fn requires(object: &Value, name: &str) -> bool {
-    object["required"].as_array().is_some_and(|required| required.iter().any(|field| field == name))
-}
-
-/// Required fields in the order of the code, then the others by name.
-fn in_order(object: &Value) -> Vec<(&str, &Value)> {
-    let properties = object["properties"].as_object().unwrap();
-    let required = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut fields: Vec<_> = required.map(|name| (name, &properties[name])).collect();
-    fields.extend(
-        properties
-            .iter()
-            .map(|(name, rule)| (name.as_str(), rule))
-            .filter(|(name, _)| !requires(object, name)),
-    );
-    fields
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use rustix::io::Errno;
 use rustls::AlertDescription;
 
 /// Why a call has no answer.
@@ -14,6 +15,8 @@ pub(crate) enum Trouble {
     TooLong,
     /// The connection does not come about: nothing was sent.
     Unconnected(String),
+    /// This machine has no way there, or does not let us take it: nothing was sent.
+    Barred(String),
     /// The connection breaks: whoever is there may have done what was asked.
     Unreachable(String),
 }
@@ -44,8 +47,19 @@ impl From<reqwest::Error> for Trouble {
             Some(tls) => format!("TLS: {tls}"),
             None => chain(&error),
         };
-        if error.is_connect() { Self::Unconnected(what) } else { Self::Unreachable(what) }
+        match error.is_connect() {
+            true if is_barred(&error) => Self::Barred(what),
+            true => Self::Unconnected(what),
+            false => Self::Unreachable(what),
+        }
     }
+}
+
+/// What a unit's PrivateNetwork=, RestrictAddressFamilies= and IPAddressDeny= come to.
+fn is_barred(error: &(dyn Error + 'static)) -> bool {
+    let errno = error.downcast_ref::<io::Error>().and_then(Errno::from_io_error);
+    matches!(errno, Some(Errno::NETUNREACH | Errno::AFNOSUPPORT | Errno::PERM))
+        || error.source().is_some_and(is_barred)
 }
 
 fn is_protection(error: &rustls::Error) -> bool {
@@ -104,4 +118,27 @@ pub(super) fn chain(error: &dyn Error) -> String {
         next = error.source();
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn what_bars_a_connection_is_told_by_its_number_wherever_it_stands() {
+        let of = |errno: Errno| Outer(io::Error::from(errno));
+        for errno in [Errno::NETUNREACH, Errno::AFNOSUPPORT, Errno::PERM] {
+            assert!(is_barred(&of(errno)), "{errno:?}");
+            assert!(is_barred(&io::Error::from(errno)), "{errno:?}");
+        }
+        // Confinement of our own (EACCES), a service that is down, a firewall far away.
+        for errno in [Errno::ACCESS, Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::TIMEDOUT] {
+            assert!(!is_barred(&of(errno)), "{errno:?}");
+        }
+        assert!(!is_barred(&Outer(io::Error::other("Network is unreachable (os error 101)"))));
+    }
 }

@@ -247,6 +247,12 @@ impl Login<'_> {
         }
     }
 
+    /// Ends a token. Whether the service did is no matter: it ends by itself.
+    pub(super) async fn revoke(&self, token: &str) -> Result<(), Failure> {
+        let path = ["v1", "auth", "token", "revoke-self"];
+        self.post(&path, Some(header(token)?), &serde_json::json!({})).await.map(drop)
+    }
+
     /// The secret id that this token wraps.
     async fn unwrap(
         &self,

@@ -22,6 +22,9 @@ const REQUEST: HeaderName = HeaderName::from_static("x-vault-request");
 const ATTEMPT: Duration = Duration::from_secs(1);
 /// How long the last address may take, if nobody gives up before.
 const LAST_ATTEMPT: Duration = Duration::from_secs(10);
+/// What a remedy says where this machine has no way to an address, or bars it.
+const UNIT: &str = "under systemd the unit must allow it (PrivateNetwork=, RestrictAddressFamilies=, IPAddressAllow=: see \
+                    docs/how-to/confine.md)";
 /// How long a server that does not serve may take to say why.
 const HEALTH: Duration = Duration::from_millis(500);
 
@@ -122,6 +125,10 @@ impl Service {
             let may_be_done = trouble.may_be_done();
             let failure = match trouble {
                 Trouble::Unconnected(what) | Trouble::Unreachable(what) => self.failure(index, &what),
+                Trouble::Barred(what) => {
+                    let failure = self.failure(index, &what);
+                    Failure { remedy: format!("{}; {UNIT}", failure.remedy), ..failure }
+                }
                 Trouble::Protection(what) => Failure::new(
                     Class::Credential,
                     format!("{address}: {what}"),

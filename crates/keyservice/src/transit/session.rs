@@ -160,6 +160,17 @@ impl Session {
         self.log_in(Some(denied)).await.map(Some)
     }
 
+    /// Ends the token, if it came of a login: one in a file is somebody else's.
+    async fn log_out(&self) {
+        if matches!(self.0.auth, Auth::TokenFile { .. }) {
+            return;
+        }
+        if let Some(token) = self.0.current.swap(None) {
+            // It ends by itself, only later.
+            let _ = self.0.login().revoke(&token.text).await;
+        }
+    }
+
     /// A token other than `instead_of`. It is got in a task of its own: what came wrapped must be kept, even if the
     /// caller has given up.
     async fn log_in(&self, instead_of: Option<&Arc<Token>>) -> Result<Arc<Token>, Failure> {

@@ -21,7 +21,7 @@ mod transit;
 pub use file::{FileConfig, RemovedFileConfig};
 pub(super) use pkcs11::guard_folder;
 pub use pkcs11::{
-    Pkcs11Config, RemovedPkcs11Config, TokenConfig, TokenKeys, TokenSignerConfig, WritesConfig,
+    Mechanism, Pkcs11Config, RemovedPkcs11Config, TokenConfig, TokenKeys, TokenSignerConfig, WritesConfig,
 };
 pub use transit::{AuthConfig, RemovedTransitConfig, TlsConfig, TransitConfig};
 

@@ -197,6 +197,8 @@ impl Observer {
 
     /// One observation with all that follows from it.
     pub async fn look(&mut self) {
+        // What begins is told before what comes of it.
+        self.note_state();
         let asked_for = self.provider.refreshes();
         // Once more at most: a root key that names another version each time must not hold up anybody.
         for _ in 0..2 {
@@ -505,8 +507,8 @@ fn explain(why: &Refusing) -> String {
              under the same name. Bring the old one back, or raise `epoch` on all nodes to write with the new one"
         ),
         Refusing::Reuse(key_id) => format!(
-            "key id {key_id} should write, but it was active before and another one since: an older key file or \
-             configuration was put back. Deliver the current key file, or raise `epoch` on all nodes, or start with \
+            "key id {key_id} should write, but it was active before and another one since: an older key file, \
+             configuration or pinned version was put back. Deliver the current one, or raise `epoch` on all nodes, or start with \
              --accept-reuse {key_id}"
         ),
     }

@@ -254,7 +254,7 @@ async fn an_older_key_file_and_a_damaged_ledger_are_told_before_a_start() {
     let before = host.state_files();
     let (code, text) = check(&host);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("FAIL") && text.contains("deliver the current key file"), "{text}");
+    assert!(text.contains("FAIL") && text.contains("deliver the current one"), "{text}");
 
     deliver(&new, &host.key());
     let ledger = host.state().join("casemate/ledger");

@@ -16,6 +16,25 @@ use crate::process::{Host, deliver, encrypt, opens, program, refusal, set_mode, 
 
 const DEK: [u8; 32] = *b"<the one DEK source of the test>";
 
+/// Who reads the log from the top is told what begins before what comes of it.
+#[tokio::test]
+async fn a_start_tells_that_nothing_is_active_before_it_tells_what_writes() {
+    let host = Host::new();
+    for start in ["the first", "one with a record"] {
+        let mut daemon = host.serve();
+        daemon.healthy().await;
+        daemon.signal(Signal::TERM);
+        let log = daemon.end().1;
+        let told =
+            ["nothing is active yet", "this key id writes from now on", "root keys are as they should be"];
+        let places: Vec<_> =
+            told.iter().map(|text| log.match_indices(text).map(|(at, _)| at).collect()).collect();
+        let [starting, writes, well] = <[Vec<usize>; 3]>::try_from(places).unwrap();
+        assert_eq!((starting.len(), writes.len(), well.len()), (1, 1, 1), "{start}: {log}");
+        assert!(starting[0] < writes[0] && writes[0] < well[0], "{start}: {log}");
+    }
+}
+
 /// Field complaint 1: the socket that a killed plugin leaves behind blocks its start
 /// (kubernetes-sigs/aws-encryption-provider#26, #74; FalcoSuessgott/vault-kubernetes-kms#134).
 #[tokio::test]

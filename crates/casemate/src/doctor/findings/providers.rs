@@ -308,7 +308,7 @@ fn of_running(provider: &ProviderFacts, status: &ProviderStatus) -> Vec<Finding>
         found.push(Finding::new(
             "reused",
             format!("key id {} should write, and another one was active since", reuse.key_id),
-            "deliver the current key file or configuration; if it is meant, raise `epoch` on all nodes",
+            "deliver the current key file, configuration or pinned version; if it is meant, raise `epoch` on all nodes",
         ));
     }
     if let Some(why) = &status.not_writing_because {

@@ -6,10 +6,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::{Session, WrappedSecretId};
 use crate::http::{Address, Tls};
 use crate::transit::Auth;
+
+/// How long somebody who has an answer waits for tokens to be ended.
+const LOG_OUT: Duration = Duration::from_secs(2);
 
 /// The sessions of a process. Root keys that log in alike share one, and its token. Cheap to clone.
 #[derive(Clone, Default)]
@@ -46,6 +50,21 @@ impl Sessions {
     pub fn try_again(&self) {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.sessions.values().for_each(Session::try_again);
+    }
+
+    /// Ends the tokens of all sessions that logged in, within two seconds: for a program that was started to ask once, as
+    /// a token would outlive it. One that can't be ended ends by itself.
+    pub async fn log_out(&self) {
+        let sessions: Vec<Session> = {
+            let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            held.sessions.values().cloned().collect()
+        };
+        let ended = async {
+            for session in sessions {
+                session.log_out().await;
+            }
+        };
+        let _ = tokio::time::timeout(LOG_OUT, ended).await;
     }
 
     /// The session of this caller. One that no root key uses any more is kept for as long as its token holds, or its
@@ -88,8 +107,6 @@ impl Recipient {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use std::time::Duration;
 
     use tokio::time::Instant;
     use zeroize::Zeroizing;

@@ -81,6 +81,11 @@ fn length(head: &[u8]) -> usize {
 
 /// A session by AppRole, with a secret id in a file that goes with the folder.
 fn session(servers: &[&Server]) -> (Session, tempfile::TempDir) {
+    let (caller, folder) = caller(servers);
+    (Sessions::default().of(caller), folder)
+}
+
+fn caller(servers: &[&Server]) -> (Caller, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let secret_id_file = folder.path().join("secret-id");
     std::fs::write(&secret_id_file, "of-one-use").unwrap();
@@ -95,7 +100,7 @@ fn session(servers: &[&Server]) -> (Session, tempfile::TempDir) {
         },
         namespace: String::new(),
     };
-    (Sessions::default().of(caller), folder)
+    (caller, folder)
 }
 
 fn granted(token: &str) -> Option<(u16, Value)> {
@@ -231,4 +236,57 @@ async fn a_standby_that_sends_elsewhere_has_used_nothing_up() {
     let (session, _folder) = session(&[&first, &second]);
     assert_eq!(*session.token().await.ok().unwrap().text, "t");
     assert_eq!((first.logins(), second.logins()), (1, 1));
+}
+
+#[tokio::test]
+async fn who_ends_ends_the_tokens_that_it_logged_in_for_and_no_others() {
+    const REVOKED: &str = "/v1/auth/token/revoke-self";
+    let server = Server::start(|path| match path {
+        LOGIN_PATH => granted("mine"),
+        // The right may be missing.
+        REVOKED => errors(403),
+        _ => Some((200, json!({"data": {"ttl": 3600, "renewable": true}}))),
+    })
+    .await;
+    let revoked = || server.asked.lock().unwrap().iter().filter(|path| *path == REVOKED).count();
+    let sessions = Sessions::default();
+    let (by_role, folder) = caller(&[&server]);
+    let path = folder.path().join("secret-id");
+    let by_token = Caller { auth: Auth::TokenFile { path }, ..by_role.clone() };
+    let (role, token) = (sessions.of(by_role), sessions.of(by_token));
+    token.token().await.unwrap();
+    sessions.log_out().await;
+    assert_eq!(revoked(), 0, "one that delivers a token file, or never logged in");
+    role.token().await.unwrap();
+    sessions.log_out().await;
+    sessions.log_out().await;
+    assert_eq!(revoked(), 1);
+}
+
+#[tokio::test]
+async fn who_ends_does_not_wait_for_a_service_that_is_gone() {
+    let server = Server::start(|path| if path == LOGIN_PATH { granted("mine") } else { None }).await;
+    let sessions = Sessions::default();
+    let (caller, _folder) = caller(&[&server]);
+    sessions.of(caller).token().await.unwrap();
+    tokio::time::pause();
+    let start = Instant::now();
+    sessions.log_out().await;
+    assert!(start.elapsed() < Duration::from_secs(3));
+}
+
+/// TCP to the broadcast address has no route on any Linux; a port that nobody listens on is another matter.
+#[tokio::test]
+async fn where_this_machine_has_no_way_the_remedy_names_the_unit() {
+    let (mut caller, _folder) = caller(&[]);
+    let mut remedy = async |address: &str| {
+        caller.addresses = vec![address.parse().unwrap()];
+        let failure = Sessions::default().of(caller.clone()).token().await.map(drop).unwrap_err();
+        assert_eq!(failure.class, Class::Unreachable, "{failure}");
+        failure.to_string()
+    };
+    let barred = remedy("https://255.255.255.255:8200").await;
+    assert!(barred.contains("under systemd the unit must allow it (PrivateNetwork="), "{barred}");
+    let closed = remedy("http://127.0.0.1:1").await;
+    assert!(!closed.contains("systemd"), "{closed}");
 }

@@ -58,17 +58,17 @@ pub enum AuthConfig {
         /// Where the method is mounted; `approle` if left out.
         #[serde(default = "default_approle")]
         mount: String,
-        /// The role id.
+        /// The role id. Either this or `roleIdFile`.
         #[serde(default)]
         #[schemars(with = "String")]
         role_id: Option<String>,
-        /// Or a file that holds it.
+        /// A file that holds the role id.
         #[serde(default)]
         #[schemars(with = "AbsolutePath")]
         role_id_file: Option<AbsolutePath>,
         /// The file that holds the secret id.
         secret_id_file: AbsolutePath,
-        /// Whether that file holds a token that wraps the secret id and opens once.
+        /// Whether `secretIdFile` holds a token that wraps the secret id and opens once.
         #[serde(default)]
         wrapped: bool,
     },
