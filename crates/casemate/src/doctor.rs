@@ -22,7 +22,8 @@ Say what is wrong on a plugin host, why, and what to do.
 Looks at the configuration, at permissions in both directions, at clock, limits, socket, state directory, sealed cache and \
 recovery recipients, and asks the running plugin and each root key directly: which version writes, and whether what it wraps \
 opens again, under its own name only. Changes nothing; a root key wraps and opens a payload that is thrown away, and a signer \
-signs what is no record. A root key whose secret id opens once is left to the plugin. Run it as root, or as the user of the \
+signs what is no record. A root key whose secret id opens once is left to the plugin, and so is one whose login by AppRole the plugin reports as refused: \
+OpenBao and Vault lock a role after some. Run it as root, or as the user of the \
 plugin. It says nothing if all is well.";
 
 pub(crate) const EXIT_CODES: &str = "\
@@ -112,12 +113,14 @@ fn notes(facts: &Facts, document: Option<&Document>) -> Vec<Note> {
                 Some(known) => format!("the running plugin says that it is {}", known.state),
                 None => "nothing is known of it, since the plugin has no admin socket that answers".into(),
             };
+            let because = if key.opens_once {
+                "its wrapped secret id opens once, and the plugin needs it"
+            } else {
+                "the login of the plugin is refused, and each further one that is brings the role nearer to being locked, on all nodes"
+            };
             notes.push(Note {
                 provider: provider.name.clone(),
-                text: format!(
-                    "root key {} was not asked: its wrapped secret id opens once, and the plugin needs it; {instead}",
-                    key.name
-                ),
+                text: format!("root key {} was not asked: {because}; {instead}", key.name),
                 told_by_plugin: known.is_some(),
             });
         }
@@ -128,7 +131,7 @@ fn notes(facts: &Facts, document: Option<&Document>) -> Vec<Note> {
 impl Report {
     fn of(facts: &Facts) -> Self {
         let document = facts.status.as_ref().and_then(|status| status.as_ref().ok());
-        let outages = facts.providers.iter().map(|provider| outage::Outage::of(provider, document));
+        let outages = facts.providers.iter().map(|provider| outage::Outage::of(provider, facts));
         Self { findings: findings(facts), notes: notes(facts, document), outages: outages.collect() }
     }
 
@@ -189,7 +192,7 @@ mod tests {
     fn what_was_not_looked_at_is_a_note_and_unknown_only_if_the_plugin_is_silent_too() {
         let mut facts = healthy();
         assert_eq!(told(&facts), (Exit::Yes, String::new()));
-        facts.providers[0].keys[0].observed = None;
+        (facts.providers[0].keys[0].observed, facts.providers[0].keys[0].opens_once) = (None, true);
         let (exit, text) = told(&facts);
         assert_eq!(exit, Exit::Partly);
         assert!(text.contains("root key main was not asked") && text.contains("no admin socket"), "{text}");
@@ -203,6 +206,17 @@ mod tests {
         let (exit, text) = told(&facts);
         assert!(
             exit == Exit::Yes && text.contains("the running plugin says that it is ok"),
+            "{exit:?}: {text}"
+        );
+        // A refused login is not tried again from here.
+        let key = &mut facts.providers[0].keys[0];
+        (key.opens_once, key.running) = (false, Some(("credential".into(), "answers 403".into())));
+        let (exit, text) = told(&facts);
+        assert!(
+            exit == Exit::No
+                && text.contains("ERROR  key-credential")
+                && text.contains("answers 403 (class credential)")
+                && text.contains("was not asked: the login of the plugin is refused"),
             "{exit:?}: {text}"
         );
         // Something that was found outweighs it.

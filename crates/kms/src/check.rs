@@ -5,12 +5,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-use casemate_keys::{CacheOf, Epoch, KeyId, Suite, WritePolicy};
-use casemate_keyservice::{Class, RootKey};
+use aws_lc_rs::rand;
+use casemate_keys::{CacheOf, Digest, Epoch, KeyId, Root, Suite, WritePolicy, payload};
+use casemate_keyservice::{Answer, Class, RootKey};
 use casemate_recipients::Recipient;
 use jiff::Timestamp;
 use rustix::fs::{Access, access};
 use serde::Serialize;
+use zeroize::Zeroizing;
 
 use crate::audit::key::CheckpointKey;
 use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, SignerConfig};
@@ -43,7 +45,8 @@ pub struct Finding {
     pub detail: String,
 }
 
-/// Looks at folders, key files and key ids of a configuration. Changes nothing.
+/// Looks at folders, key files and key ids of a configuration, and has root keys that are to write wrap and open what is
+/// thrown away. Changes nothing.
 pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(admin) = &config.admin {
@@ -81,7 +84,7 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
                 add(&format!("rootKeys {}", key.name), Ok(NOT_ASKED.into()));
                 continue;
             }
-            let observed = ask(key.place().key(Some(key.version.0), services, state)).await;
+            let observed = ask(key.place().key(Some(key.version.0), services, state), true).await;
             add(
                 &format!("rootKeys {}", key.name),
                 observed.as_ref().map(|root| format!("writes as {}", root.lineage)).map_err(String::clone),
@@ -93,7 +96,7 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
                 add(&format!("readKeys {}", key.name), Ok(NOT_ASKED.into()));
                 continue;
             }
-            let observed = ask(key.place().key(None, services, state)).await;
+            let observed = ask(key.place().key(None, services, state), false).await;
             add(&format!("readKeys {}", key.name), observed.map(|_| "can be read".to_owned()));
         }
         if provider.signer.is_some() {
@@ -128,11 +131,7 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
     findings
 }
 
-fn key_id(
-    config: &Config,
-    provider: &ProviderConfig,
-    roots: Vec<casemate_keys::Root>,
-) -> Result<String, String> {
+fn key_id(config: &Config, provider: &ProviderConfig, roots: Vec<Root>) -> Result<String, String> {
     let cluster = config.cluster_id.0.clone();
     let read_policy = provider.read_policy(&cluster);
     for root in &roots {
@@ -226,11 +225,42 @@ fn audit_log(audit: &AuditConfig) -> Result<String, String> {
     writable(audit.path.parent().unwrap_or(Path::new("/")), "make it, or correct its permissions")
 }
 
-async fn ask(key: Result<Box<dyn RootKey>, NotHere>) -> Result<casemate_keys::Root, String> {
+/// Which version writes; with `writes`, only if it wraps, and opens what it has wrapped.
+async fn ask(key: Result<Box<dyn RootKey>, NotHere>, writes: bool) -> Result<Root, String> {
     let key = key.map_err(|error| error.to_string())?;
-    match tokio::time::timeout(DEADLINE, key.observe()).await {
-        Ok(Ok(root)) => Ok(root),
-        Ok(Err(failure)) => Err(failure.to_string()),
+    let root = bounded(key.observe()).await?;
+    if writes {
+        wraps_and_opens(&*key, &root).await?;
+    }
+    Ok(root)
+}
+
+/// Tried with what nobody needs.
+async fn wraps_and_opens(key: &dyn RootKey, root: &Root) -> Result<(), String> {
+    let mut payload = Zeroizing::new([0; payload::LEN]);
+    let mut core = Digest::default();
+    rand::fill(&mut payload[..])
+        .and_then(|()| rand::fill(&mut core))
+        .map_err(|_| "the system gives no random bytes; restart the host".to_owned())?;
+    let wrap = bounded(key.wrap(root, &core, &payload))
+        .await
+        .map_err(|why| format!("would write as {}, and does not wrap: {why}", root.lineage))?;
+    let opened = bounded(key.unwrap(root, &core, &wrap))
+        .await
+        .map_err(|why| format!("wraps as {}, and does not open what it wrapped: {why}", root.lineage))?;
+    if opened[..] != payload[..] {
+        return Err(format!(
+            "{} gives back something else than it was given; do not write with it: the service, or something on the way to it, \
+             is not what it seems",
+            root.lineage
+        ));
+    }
+    Ok(())
+}
+
+async fn bounded<T>(answer: Answer<'_, T>) -> Result<T, String> {
+    match tokio::time::timeout(DEADLINE, answer).await {
+        Ok(answer) => answer.map_err(|failure| failure.to_string()),
         Err(_) => {
             Err(format!("no answer within {} s; check the key service and the way to it", DEADLINE.as_secs()))
         }

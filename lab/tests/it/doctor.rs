@@ -149,6 +149,24 @@ fn a_root_key_in_openbao_is_asked_in_both_directions_and_each_outage_has_its_rem
     goes_through(&node, IN_OPENBAO);
 
     let plugin = &node.plugin;
+    // Before it is started, too, who would write must be let encrypt.
+    let checked = || {
+        let mut check = Command::new(product("casemate-kms").unwrap());
+        let done = check.args(["check", "--config"]).arg(plugin.config()).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stdout).into_owned())
+    };
+    let (code, told) = checked();
+    assert_eq!(code, Some(0), "{told}");
+    for (right, says) in [("encrypt", "does not wrap"), ("decrypt", "does not open what it wrapped")] {
+        node.allow_without(right);
+        let (code, told) = checked();
+        assert!(
+            code == Some(1) && told.contains("FAIL  casemate  rootKeys main") && told.contains(says),
+            "{told}"
+        );
+    }
+    node.allow_without("nothing");
+
     let (code, same) = plan(plugin);
     assert_eq!((code, &same["would"]["what"]), (0, &json!("nothing_changes")), "{same:#}");
     for (mode, class, code_of_class) in [
@@ -170,6 +188,19 @@ fn a_root_key_in_openbao_is_asked_in_both_directions_and_each_outage_has_its_rem
     assert_eq!(next["root_keys"][0]["versions"].as_array().unwrap().len(), 3);
     let after = plugin.refresh_until_switch(&before).unwrap();
     assert_eq!(json!(after), next["would"]["key_id"], "it comes true");
+
+    // A login that the plugin reports as refused is not tried from here: it would count, too.
+    root.rotate_secret_id(&[]).unwrap();
+    bao.write("sys/leases/revoke-prefix/auth/approle", &json!({"sync": true})).unwrap();
+    node.is_met();
+    let logins = || proxy.requests_to("/v1/auth/approle/login");
+    let before = logins();
+    for _ in 0..4 {
+        finds(plugin, "key-credential", "as the running plugin sees it", "has it look again at once");
+    }
+    assert!(logins() < before + 4, "the plugin itself has tried twice more at most");
+    root.rotate_secret_id(&[plugin.dir()]).unwrap();
+    is_silent_again(plugin);
 
     // It is gone.
     let at = "transit/keys/examined";

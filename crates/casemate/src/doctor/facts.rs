@@ -21,6 +21,8 @@ pub(super) struct Facts {
     pub(super) newest: Option<(PathBuf, u64)>,
     /// What the running plugin says of itself; `None` if it has no admin socket.
     pub(super) status: Option<Result<Document, String>>,
+    /// Where it is asked.
+    pub(super) admin: Option<String>,
     /// SHA-256 of what the configuration is now, in hex, if the plugin says what it was when it read it.
     pub(super) sha256: String,
     /// Why root keys in tokens can't be asked from here.
@@ -28,6 +30,14 @@ pub(super) struct Facts {
     /// Notes of PINs that a token refused.
     pub(super) refused_pins: Vec<PathBuf>,
     pub(super) providers: Vec<ProviderFacts>,
+}
+
+impl Facts {
+    /// The command that has the running plugin look at its root keys now.
+    pub(super) fn look_again(&self) -> String {
+        let admin = self.admin.as_deref().unwrap_or("unix:///…");
+        format!("`casemate kms refresh --wait --admin {admin}`")
+    }
 }
 
 /// A user of the system.
@@ -110,7 +120,7 @@ pub(super) struct ProviderFacts {
     pub(super) socket_mode: u32,
     /// Whom the configuration makes it for, beside root, and which folder above it does not let that one in.
     pub(super) barred: Option<(User, PathBuf, Access)>,
-    pub(super) answer: Result<Answer, String>,
+    pub(super) answer: Result<Answer, NoAnswer>,
     pub(super) keys: Vec<KeyFacts>,
     /// `None`: nothing is signed.
     pub(super) signer: Option<SignerFacts>,
@@ -138,6 +148,14 @@ pub(super) struct Answer {
     pub(super) problems: Vec<String>,
 }
 
+/// Why Status can't be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NoAnswer {
+    pub(super) why: String,
+    /// Whether somebody listens there, who says no or says nothing.
+    pub(super) is_running: bool,
+}
+
 /// The key id that is to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Foreseen {
@@ -161,8 +179,11 @@ pub(super) struct KeyFacts {
     pub(super) name: String,
     /// Whether new data is wrapped under it; else it only reads.
     pub(super) writes: bool,
-    /// The version that it shows; `None` if it was not asked, since that would take its one login from the plugin.
+    /// The version that it shows; `None` if it was not asked, since a login from here would take that of
+    /// the plugin.
     pub(super) observed: Option<Result<String, Failure>>,
+    /// Whether its secret id opens once, so that it is never asked from here.
+    pub(super) opens_once: bool,
     /// A payload that was made for this: `None` if there was nothing to try it with.
     pub(super) wrapped: Option<Result<(), Failure>>,
     /// The same, opened again.

@@ -22,7 +22,7 @@ use self::host::Process;
 use self::keys::{Known, of_key, of_signer};
 use super::Args;
 use super::facts::{
-    Access, Answer, Facts, Foreseen, KeyFacts, LedgerFacts, ProviderFacts, RecordFacts, SealedFacts,
+    Access, Answer, Facts, Foreseen, KeyFacts, LedgerFacts, NoAnswer, ProviderFacts, RecordFacts, SealedFacts,
 };
 use crate::key::plan_rotation::{Seen, Would, foretell};
 use crate::kms::admin;
@@ -48,10 +48,10 @@ pub(super) async fn facts(
         Err(why) => (KeyServices::default(), Some(why)),
     };
     let admin = args.admin.clone().or_else(|| config.admin.as_ref()?.endpoint.to_string().parse().ok());
-    let status = match admin {
+    let status = match &admin {
         None => None,
         Some(socket) => {
-            Some(admin::document(&socket, PATIENCE).await.map_err(|failure| failure.text().to_owned()))
+            Some(admin::document(socket, PATIENCE).await.map_err(|failure| failure.text().to_owned()))
         }
     };
     let path = &*args.host.config;
@@ -82,6 +82,7 @@ pub(super) async fn facts(
         clocks: clock::clocks(&source.fields()).await,
         newest: host::newest(state),
         status,
+        admin: admin.map(|socket| socket.to_string()),
         sha256: hex::encode(sha256(source.text().as_bytes())),
         no_services,
         refused_pins: refused_pins(config),
@@ -146,7 +147,10 @@ async fn of_provider(
         barred: host::barred(provider),
         answer: match socket {
             Some(socket) => answer(socket).await,
-            None => Err(format!("{} is no socket", provider.endpoint)),
+            None => {
+                let why = format!("{} is no socket", provider.endpoint);
+                Err(NoAnswer { why, is_running: false })
+            }
         },
         keys,
         signer: of_signer(provider, services, state).await,
@@ -200,9 +204,11 @@ async fn of_keys(
     (keys, all_seen.then(|| foretell(config, provider, seen, is_local, status).ok()).flatten())
 }
 
-async fn answer(socket: Socket) -> Result<Answer, String> {
+async fn answer(socket: Socket) -> Result<Answer, NoAnswer> {
     let asked = async { Plugin::connect(socket, PATIENCE).await?.status().await };
-    let (mut reply, _) = asked.await.map_err(|error| error.to_string())?;
+    let (mut reply, _) = asked
+        .await
+        .map_err(|error| NoAnswer { why: error.to_string(), is_running: error.is_listened_to() })?;
     // To be unready is no breach of the contract.
     let healthz = std::mem::replace(&mut reply.healthz, HEALTHY.into());
     let problems = limits::check_status(&reply).iter().map(ToString::to_string).collect();

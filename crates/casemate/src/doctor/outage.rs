@@ -2,18 +2,19 @@
 //! running plugin holds.
 use std::time::Duration;
 
-use casemate_kms::admin::status::{Document, ProviderStatus};
+use casemate_keyservice::{Class, Failure};
+use casemate_kms::admin::status::ProviderStatus;
 use casemate_kms_state::outage::{OnRefused, Policy, Reply, Rules, State, row};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::facts::{KeyFacts, ProviderFacts};
+use super::facts::{Facts, KeyFacts, ProviderFacts};
 
 /// Of one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Outage {
     pub(super) provider: String,
-    /// Whether it is out already: the plugin is not answered by a root key that writes.
+    /// Whether it is out already: a root key that writes does not answer the plugin, or does not answer here.
     pub(super) has_begun: bool,
     /// Each root key whose outage it would be.
     root_keys: Vec<String>,
@@ -21,35 +22,51 @@ pub(super) struct Outage {
     writes: String,
     reads: String,
     restart: String,
+    /// What is to be known, if the plugin has not met it yet.
+    noticed: Option<String>,
+}
+
+/// What the plugin does at this moment.
+#[derive(Clone, Copy)]
+enum Now<'a> {
+    Down,
+    /// It runs, and nothing has been active since its start.
+    Starting,
+    /// It does not write for another reason, which it says.
+    Refuses(&'a str),
+    Writes,
+}
+
+impl<'a> Now<'a> {
+    fn of(facts: &ProviderFacts, status: Option<&'a ProviderStatus>) -> Self {
+        match status {
+            None if facts.answer.as_ref().is_err_and(|why| !why.is_running) => Self::Down,
+            Some(status) if !status.writing && status.last_observation.is_none() => Self::Starting,
+            Some(status) if !status.writing => {
+                Self::Refuses(status.not_writing_because.as_deref().unwrap_or("see its log"))
+            }
+            _ => Self::Writes,
+        }
+    }
 }
 
 impl Outage {
-    pub(super) fn of(facts: &ProviderFacts, document: Option<&Document>) -> Self {
+    pub(super) fn of(facts: &ProviderFacts, all: &Facts) -> Self {
+        let document = all.status.as_ref().and_then(|status| status.as_ref().ok());
         let status =
             document.and_then(|document| document.providers.iter().find(|one| one.name == facts.name));
+        let now = Now::of(facts, status);
         let writing: Vec<&KeyFacts> = facts.keys.iter().filter(|key| key.writes).collect();
-        let out: Vec<&KeyFacts> =
-            writing.iter().copied().filter(|key| status.is_some() && is_out(key)).collect();
+        let out: Vec<&KeyFacts> = writing.iter().copied().filter(|key| is_out(key)).collect();
         let has_begun = !out.is_empty();
         let since = out.iter().filter_map(|key| key.failing_since.as_ref()?.parse::<Timestamp>().ok()).min();
         let others = writing.len() - if has_begun { out.len() } else { writing.len().min(1) };
-        let ends = |within: Duration| match since {
-            Some(since) => {
-                let end = since.checked_add(within).unwrap_or(Timestamp::MAX);
-                format!("go on until {end}, then Status fails and they are refused")
-            }
-            None => format!("go on for {}, then Status fails and they are refused", in_words(within)),
-        };
-        let (status_says, writes) = match (row(State::Outage, &facts.rules).status, facts.rules.policy) {
-            (Reply::Ok, Policy::Coast { until: Some(until) }) => ("ok", ends(until)),
-            (Reply::Ok, _) => ("ok", "go on for as long as it lasts".into()),
-            (Reply::NotOk, Policy::FailAfter(until)) => ("not ok", ends(until)),
-            (Reply::NotOk, _) => ("not ok", "go on".into()),
-            (Reply::Error, _) => ("an error", "are refused at once".into()),
-        };
-        let until_then = |why: &str| {
-            let so = if has_begun { "leave it running" } else { "it would have to run on" };
-            format!("does not come up before it ends, since {why}: {so}")
+        let unnoticed = status.is_some() && out.iter().any(|key| key.running.is_none());
+        let (status_says, writes) = match now {
+            Now::Down => ("nothing: the plugin does not run", "are not served".into()),
+            Now::Starting => ("an error", "are refused: nothing has been active since its start".into()),
+            Now::Refuses(why) => ("an error", format!("are refused: {why}")),
+            Now::Writes => by_policy(&facts.rules, since),
         };
         Self {
             provider: facts.name.clone(),
@@ -57,20 +74,19 @@ impl Outage {
             root_keys: if has_begun { out } else { writing }.iter().map(|key| key.name.clone()).collect(),
             status: status_says,
             writes,
-            reads: reads(&facts.rules, others, status),
-            restart: match facts.sealed.as_ref().map(|sealed| &sealed.found) {
-                None => until_then("there is no sealed cache"),
-                Some(Ok(Some((entries @ 1.., _)))) => {
-                    format!("comes up: the sealed cache has {entries} local KEKs")
-                }
-                Some(Ok(_)) => until_then("the sealed cache is empty"),
-                Some(Err(_)) => until_then("the sealed cache does not open"),
+            reads: match now {
+                Now::Down => "are not served".into(),
+                _ => reads(&facts.rules, others, status),
             },
+            restart: restart(facts, now, has_begun),
+            noticed: unnoticed.then(|| {
+                format!("not by the plugin yet: it looks every 200 s; {} makes it look", all.look_again())
+            }),
         }
     }
 
     pub(super) fn rows(&self) -> Vec<[String; 2]> {
-        let Self { provider, has_begun, root_keys, status, writes, reads, restart } = self;
+        let Self { provider, has_begun, root_keys, status, writes, reads, restart, noticed } = self;
         let whose = match &root_keys[..] {
             [] => "its root key".into(),
             [one] => format!("root key {one}"),
@@ -78,20 +94,77 @@ impl Outage {
         };
         let of = if *has_begun { "under way, of" } else { "if there was one now, of" };
         let row = |name: &str, text: String| [format!("  {name}"), text];
-        vec![
-            ["outage".into(), format!("provider {provider}: {of} {whose}")],
+        let mut rows = vec![["outage".into(), format!("provider {provider}: {of} {whose}")]];
+        rows.extend(noticed.iter().map(|text| row("noticed", text.clone())));
+        rows.extend([
             row("status", format!("says {status}")),
             row("writes", writes.clone()),
             row("reads", reads.clone()),
             row("restart", restart.clone()),
             row("see", "docs/reference/outages.md#states".into()),
-        ]
+        ]);
+        rows
     }
 }
 
-/// Whether the plugin is not answered, so that its policy's time runs: a lost credential coasts under all of them.
+/// What Status says in an outage, and until when is written.
+fn by_policy(rules: &Rules, since: Option<Timestamp>) -> (&'static str, String) {
+    let ends = |within: Duration| match since {
+        Some(since) => {
+            let end = since.checked_add(within).unwrap_or(Timestamp::MAX);
+            format!("go on until {end}, then Status fails and they are refused")
+        }
+        None => format!("go on for {}, then Status fails and they are refused", in_words(within)),
+    };
+    match (row(State::Outage, rules).status, rules.policy) {
+        (Reply::Ok, Policy::Coast { until: Some(until) }) => ("ok", ends(until)),
+        (Reply::Ok, _) => ("ok", "go on for as long as it lasts".into()),
+        (Reply::NotOk, Policy::FailAfter(until)) => ("not ok", ends(until)),
+        (Reply::NotOk, _) => ("not ok", "go on".into()),
+        (Reply::Error, _) => ("an error", "are refused at once".into()),
+    }
+}
+
+/// What comes of a restart, or of a start.
+fn restart(facts: &ProviderFacts, now: Now<'_>, has_begun: bool) -> String {
+    let sealed = match facts.sealed.as_ref().map(|sealed| &sealed.found) {
+        None => Err(("there is no sealed cache", "")),
+        Some(Ok(Some((entries @ 1.., _)))) => Ok(keks(*entries)),
+        Some(Ok(_)) => Err(("the sealed cache is empty", "")),
+        Some(Err(_)) => Err(("the sealed cache does not open", "deliver what opens it, or ")),
+    };
+    match (now, sealed) {
+        (Now::Down, Ok(keks)) => format!("a start comes up: the sealed cache has {keks}"),
+        (Now::Down, Err((why, or))) => {
+            format!("a start does not come up, since {why}: {or}bring the key service back")
+        }
+        (Now::Starting, Ok(keks)) => format!("comes up: the sealed cache opens now, and has {keks}"),
+        (Now::Starting, Err((why, or))) => {
+            format!("changes nothing, since {why}: {or}bring the key service back")
+        }
+        (_, Ok(keks)) => format!("comes up: the sealed cache has {keks}"),
+        (_, Err((why, _))) => {
+            let so = if has_begun { "leave it running" } else { "it would have to run on" };
+            format!("does not come up before it ends, since {why}: {so}")
+        }
+    }
+}
+
+/// Whether the plugin, or this command, is not answered, so that its policy's time runs: a lost credential coasts under all
+/// of them.
 fn is_out(key: &KeyFacts) -> bool {
-    key.running.as_ref().is_some_and(|(class, _)| matches!(&**class, "unreachable" | "throttled" | "corrupt"))
+    if let Some((class, _)) = &key.running {
+        return matches!(&**class, "unreachable" | "throttled" | "corrupt");
+    }
+    let observed = key.observed.as_ref().and_then(|observed| observed.as_ref().err());
+    let tried = [&key.wrapped, &key.opened].into_iter().flatten().filter_map(|tried| tried.as_ref().err());
+    let is_outage =
+        |failure: &Failure| matches!(failure.class, Class::Unreachable | Class::Throttled | Class::Corrupt);
+    observed.into_iter().chain(tried).any(is_outage)
+}
+
+fn keks(count: u64) -> String {
+    if count == 1 { "1 local KEK".into() } else { format!("{count} local KEKs") }
 }
 
 fn in_words(time: Duration) -> String {
@@ -101,10 +174,20 @@ fn in_words(time: Duration) -> String {
 
 fn reads(rules: &Rules, others: usize, status: Option<&ProviderStatus>) -> String {
     let opened = match status.map(|status| status.opened_keks.held) {
-        Some(1) => "the one local KEK that is opened".into(),
-        Some(held) => format!("the {held} local KEKs that are opened"),
-        None => "opened local KEKs".into(),
+        Some(0) => None,
+        Some(1) => Some("the one local KEK that is opened".into()),
+        Some(held) => Some(format!("the {held} local KEKs that are opened")),
+        None => Some("opened local KEKs".into()),
     };
+    let sealed = status.and_then(|status| status.sealed_cache.as_ref());
+    let sealed = sealed.filter(|sealed| sealed.problem.is_none() && sealed.entries > 0);
+    let sealed = sealed.map(|sealed| format!("the sealed cache ({})", keks(sealed.entries)));
+    let from: Vec<String> = opened.into_iter().chain(sealed).collect();
+    match (&from[..], others) {
+        ([], 0) => return "have to wait: no local KEK is opened".into(),
+        ([], _) => return "no local KEK is opened; what is read, another root key opens".into(),
+        _ => {}
+    }
     let wiped = match rules.on_refused {
         OnRefused::KeepReads => "",
         OnRefused::Wipe => ", until the root key says no, which wipes them",
@@ -114,20 +197,27 @@ fn reads(rules: &Rules, others: usize, status: Option<&ProviderStatus>) -> Strin
     } else {
         "; what else is read has to wait"
     };
-    format!("go on from {opened}{wiped}{rest}")
+    format!("go on from {}{wiped}{rest}", from.join(" and "))
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::doctor::facts::SealedFacts;
+    use crate::doctor::facts::{NoAnswer, SealedFacts};
     use crate::doctor::findings::healthy;
 
     fn told(change: impl FnOnce(&mut ProviderFacts)) -> String {
-        let facts = healthy();
+        told_by(&healthy(), change)
+    }
+
+    fn told_by(facts: &Facts, change: impl FnOnce(&mut ProviderFacts)) -> String {
         let mut provider = facts.providers[0].clone();
         change(&mut provider);
-        let outage = Outage::of(&provider, facts.status.as_ref().and_then(|status| status.as_ref().ok()));
+        let outage = Outage::of(&provider, facts);
         outage.rows().iter().map(|[name, text]| format!("{}: {text}; ", name.trim())).collect()
     }
 
@@ -151,7 +241,7 @@ mod tests {
                 Policy::default(),
                 OnRefused::KeepReads,
                 sealed(Ok(Some((3, 0)))),
-                "has to wait; restart: comes up: the sealed cache has 3",
+                "has to wait; restart: comes up: the sealed cache has 3 local KEKs",
             ),
             (Policy::default(), wipe, sealed(Ok(None)), "the sealed cache is empty"),
             (Policy::default(), wipe, sealed(Err("no".into())), "does not open"),
@@ -195,5 +285,99 @@ mod tests {
             out(facts, "corrupt");
         });
         assert!(text.contains("of root key main;") && text.contains("another root key opens"), "{text}");
+    }
+
+    /// Of which the plugin says that.
+    fn saying(change: impl FnOnce(&mut Value)) -> Facts {
+        let mut facts = healthy();
+        let mut document = serde_json::to_value(facts.status.unwrap().unwrap()).unwrap();
+        change(&mut document["providers"][0]);
+        facts.status = Some(Ok(serde_json::from_value(document).unwrap()));
+        facts
+    }
+
+    #[test]
+    fn a_plugin_that_has_nothing_active_neither_writes_nor_reads_and_a_restart_changes_nothing() {
+        let starting = |sealed_entries: u64, problem: Option<&str>| {
+            saying(|status| {
+                status["writing"] = false.into();
+                status["not_writing_because"] = "starting".into();
+                status["opened_keks"]["held"] = 0.into();
+                status["sealed_cache"] =
+                    json!({"entries": sealed_entries, "saved": true, "damaged": 0, "problem": problem});
+            })
+        };
+        let out = |found: Option<Result<Option<(u64, u64)>, String>>| {
+            move |facts: &mut ProviderFacts| {
+                facts.keys[0].running = Some(("unreachable".into(), "no".into()));
+                facts.sealed = found.map(|found| SealedFacts { found, is_beside_its_secret: false });
+            }
+        };
+        let text = told_by(&starting(0, Some("no such file")), out(Some(Err("no such file".into()))));
+        for says in [
+            "under way",
+            "status: says an error; writes: are refused: nothing has been active",
+            "reads: have to wait: no local KEK is opened;",
+            "restart: changes nothing, since the sealed cache does not open: deliver what opens it, or bring the key \
+             service back",
+        ] {
+            assert!(text.contains(says), "{says}: {text}");
+        }
+        let text = told_by(&starting(0, None), out(None));
+        assert!(text.contains("there is no sealed cache: bring the key service back"), "{text}");
+        let text = told_by(&starting(1, None), out(Some(Ok(Some((1, 0))))));
+        assert!(
+            text.contains("go on from the sealed cache (1 local KEK);")
+                && text.contains("restart: comes up: the sealed cache opens now, and has 1 local KEK;"),
+            "{text}"
+        );
+        // One that has written, and does not any more.
+        let ended = saying(|status| {
+            status["writing"] = false.into();
+            status["not_writing_because"] = "it has lasted too long".into();
+            status["last_observation"] = "2027-01-15T08:00:00Z".into();
+        });
+        let text = told_by(&ended, out(None));
+        assert!(
+            text.contains("are refused: it has lasted too long;")
+                && text.contains("the one local KEK")
+                && text.contains("leave it running"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_only_this_command_has_met_is_told_too_and_so_is_what_a_start_would_do() {
+        let out = |facts: &mut ProviderFacts| {
+            facts.keys[0].observed = Some(Err(Failure::new(Class::Unreachable, "no answer", "mend it")));
+        };
+        let text = told(out);
+        assert!(
+            text.contains("under way, of root key main; noticed: not by the plugin yet")
+                && text.contains("--admin unix:///run/admin.sock` makes it look; status: says ok"),
+            "{text}"
+        );
+        let text = told(|facts| {
+            out(facts);
+            facts.keys[0].running = Some(("unreachable".into(), "no".into()));
+        });
+        assert!(text.contains("under way") && !text.contains("noticed"), "{text}");
+        // Nothing runs.
+        let facts = Facts { status: Some(Err("nobody listens".into())), ..healthy() };
+        let silence = || Err(NoAnswer { why: "nobody listens".into(), is_running: false });
+        let text = told_by(&facts, |facts| {
+            out(facts);
+            facts.answer = silence();
+        });
+        assert!(
+            text.contains("the plugin does not run; writes: are not served; reads: are not served; restart: a start comes up: \
+                           the sealed cache has 3 local KEKs"),
+            "{text}"
+        );
+        let text = told_by(&facts, |facts| {
+            out(facts);
+            (facts.answer, facts.sealed) = (silence(), None);
+        });
+        assert!(text.contains("a start does not come up, since there is no sealed cache"), "{text}");
     }
 }

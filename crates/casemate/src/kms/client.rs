@@ -67,6 +67,13 @@ impl CallError {
     }
 }
 
+impl CallError {
+    /// Somebody listens there, whatever comes of it.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.is_answer() || matches!(self, Self::Deadline { .. } | Self::Lost { .. })
+    }
+}
+
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         let exit = if error.is_answer() { Exit::No } else { Exit::Unknown };

@@ -108,18 +108,31 @@ impl Auth {
                 let what = format!("login by {} at {shown} answers {status}{said}", self.name());
                 // Of the ways to log in that are here, the service locks this one.
                 let counts = matches!(self, Self::AppRole { .. }) && matches!(status, 400 | 401 | 403);
-                Err(NotGranted { failure: Failure::new(Class::Credential, what, self.remedy()), counts })
+                Err(NotGranted {
+                    failure: Failure::new(Class::Credential, what, self.remedy(status)),
+                    counts,
+                })
             }
         }
     }
 
-    fn remedy(&self) -> &'static str {
-        match self {
+    /// Once a role is locked, the service answers 403, with a good secret id too.
+    fn remedy(&self, status: u16) -> String {
+        let remedy = match self {
             Self::TokenFile { .. } => "write a new token into the file",
-            Self::AppRole { .. } => {
-                "see that role id and secret id are of the same role, that the secret id has neither expired nor been \
-                 destroyed or used up, and where it may be used from; then write a new one into its file, which is \
-                 tried at once. The same one is tried again every quarter of an hour, lest the service lock the role"
+            Self::AppRole { mount, .. } => {
+                let may_be_locked = match status {
+                    403 => format!(
+                        "the role may be locked after refused logins, of any node and of any command: nothing helps then but a \
+                         quarter of an hour without one, or `bao auth tune -user-lockout-disable=true {mount}/`. Otherwise "
+                    ),
+                    _ => String::new(),
+                };
+                return format!(
+                    "{may_be_locked}see that role id and secret id are of the same role, that the secret id has neither \
+                     expired nor been destroyed or used up, and where it may be used from; then write a new one into its file, \
+                     which is tried at once"
+                );
             }
             Self::Jwt { .. } | Self::Kubernetes { .. } => {
                 "see that the token in the file has not expired, is valid already by this service's clock, and has the \
@@ -128,7 +141,8 @@ impl Auth {
             Self::Certificate { .. } => {
                 "see that a certificate role trusts the authority of the client certificate and that it has not expired"
             }
-        }
+        };
+        remedy.to_owned()
     }
 }
 

@@ -198,6 +198,14 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Whether the service counts refused logins, and locks who logs in after some, for all nodes.
+    pub fn locks_out(self) -> bool {
+        match self {
+            Self::Transit(transit) => transit.auth.locks_out(),
+            Self::File(_) | Self::Pkcs11(_) => false,
+        }
+    }
+
     /// What may be read of it.
     pub(crate) fn rules(self, min_version: Option<u64>) -> Vec<ReadRule> {
         let algorithms = match self {

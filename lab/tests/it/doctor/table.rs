@@ -79,7 +79,7 @@ impl Node<'_> {
     }
 
     /// The documented policy, without the right to do this with the key.
-    fn allow_without(&self, path: &str) {
+    pub(super) fn allow_without(&self, path: &str) {
         let all = documented_policy().replace("/casemate\"", "/examined\"");
         let less = all.replace(&format!("transit/{path}/"), &format!("transit/not-{path}/"));
         self.transit.unwrap().0.bao().policy("examined", &less).unwrap();
@@ -211,7 +211,7 @@ pub(super) const IN_OPENBAO: &[Row] = &[
     Row {
         shows: &[Shows::Unreachable],
         finding: "key-unreachable",
-        evidence: "(unreachable)",
+        evidence: "(class unreachable)",
         remedy: "see that OpenBao or Vault runs there",
         plant: |node| node.way(Mode::Refuse),
         mend: |node| node.way(Mode::Pass),
@@ -235,7 +235,7 @@ pub(super) const IN_OPENBAO: &[Row] = &[
     Row {
         shows: &[Shows::Corrupt],
         finding: "key-corrupt",
-        evidence: "(corrupt)",
+        evidence: "(class corrupt)",
         remedy: "see what answers at the configured addresses",
         plant: |node| node.way(Mode::WrongBytes),
         mend: |node| node.way(Mode::Pass),
@@ -243,7 +243,7 @@ pub(super) const IN_OPENBAO: &[Row] = &[
     Row {
         shows: &[Shows::Credential],
         finding: "key-credential",
-        evidence: "(credential)",
+        evidence: "(class credential)",
         remedy: "write a new one into its file",
         plant: |node| node.transit.unwrap().0.rotate_secret_id(&[]).unwrap(),
         mend: |node| node.transit.unwrap().0.rotate_secret_id(&[node.plugin.dir()]).unwrap(),

@@ -3,15 +3,15 @@ use casemate_keyservice::{Class, Failure};
 use casemate_kms::admin::status::ProviderStatus;
 
 use super::Finding;
-use crate::doctor::facts::{Facts, KeyFacts, ProviderFacts};
+use crate::doctor::facts::{Facts, KeyFacts, NoAnswer, ProviderFacts};
 use crate::host::class_name;
 
 pub(super) fn of_provider(provider: &ProviderFacts, facts: &Facts) -> Vec<Finding> {
     let document = facts.status.as_ref().and_then(|status| status.as_ref().ok());
     let status =
         document.and_then(|document| document.providers.iter().find(|one| one.name == provider.name));
-    let mut found = of_socket(provider);
-    found.extend(provider.keys.iter().flat_map(of_key));
+    let mut found = of_socket(provider, status.is_some());
+    found.extend(provider.keys.iter().flat_map(|key| of_key(key, facts)));
     found.extend(of_signer(provider));
     if let Some((class, message, remedy)) = &provider.refused {
         let id = if class == "reuse" { "reused" } else { "selection" };
@@ -19,22 +19,29 @@ pub(super) fn of_provider(provider: &ProviderFacts, facts: &Facts) -> Vec<Findin
     }
     let held = document.and_then(|document| document.configuration.as_ref());
     if held.is_none_or(|held| held.refused.is_none() && held.sha256 == facts.sha256) {
-        found.extend(of_rotation(provider));
+        found.extend(of_rotation(provider, facts));
     }
     found.extend(of_disk(provider));
     found.extend(of_recipients(provider.recipients));
     found.extend(of_sealed(provider));
-    found.extend(status.into_iter().flat_map(|status| of_running(provider, status)));
+    found.extend(status.into_iter().flat_map(|status| of_running(provider, status, facts)));
     found
 }
 
-fn of_socket(provider: &ProviderFacts) -> Vec<Finding> {
+fn of_socket(provider: &ProviderFacts, tells_its_state: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     match &provider.answer {
-        Err(why) => found.push(Finding::new(
+        Err(NoAnswer { why, is_running }) => found.push(Finding::new(
             "not-served",
             why.clone(),
-            "start the plugin (systemctl start casemate-kms); its log says why it does not write: journalctl -u casemate-kms",
+            if *is_running {
+                "it runs: do what its answer says; its log says more: journalctl -u casemate-kms"
+            } else if tells_its_state {
+                "it runs, and nobody is let in here: correct endpoint, or the permissions of the socket's folder; its log says more: \
+                 journalctl -u casemate-kms"
+            } else {
+                "start the plugin (systemctl start casemate-kms); its log says why it does not write: journalctl -u casemate-kms"
+            },
         )),
         Ok(answer) => {
             found.extend(answer.problems.iter().map(|problem| {
@@ -94,12 +101,12 @@ fn of_socket(provider: &ProviderFacts) -> Vec<Finding> {
 }
 
 /// The worst that is wrong with a root key: one text each is enough.
-fn of_key(key: &KeyFacts) -> Option<Finding> {
+fn of_key(key: &KeyFacts, facts: &Facts) -> Option<Finding> {
     let name = &key.name;
     let in_trouble = |failure: &Failure, doing: &str| {
         Finding::new(
             id_of(failure.class),
-            format!("root key {name}, {doing}: {} ({})", failure.what, class_name(failure.class)),
+            format!("root key {name}, {doing}: {} (class {})", failure.what, class_name(failure.class)),
             failure.remedy.clone(),
         )
     };
@@ -109,8 +116,8 @@ fn of_key(key: &KeyFacts) -> Option<Finding> {
             return key.running.as_ref().map(|(class, message)| {
                 Finding::new(
                     id_of_name(class),
-                    format!("root key {name}, as the running plugin sees it: {message} ({class})"),
-                    "do what it says; `casemate kms refresh --wait` looks again at once",
+                    format!("root key {name}, as the running plugin sees it: {message} (class {class})"),
+                    format!("do what it says; {} has it look again at once", facts.look_again()),
                 )
             });
         }
@@ -148,9 +155,12 @@ fn of_key(key: &KeyFacts) -> Option<Finding> {
     key.running.as_ref().map(|(class, message)| {
         Finding::new(
             "key-differs",
-            format!("root key {name} answers here, and the running plugin says ({class}): {message}"),
-            "wait a minute, or `casemate kms refresh --wait`; if it stays, compare the user, the environment and the confinement of \
-             the plugin with those of this command",
+            format!("root key {name} answers here, and the running plugin last met (class {class}): {message}"),
+            format!(
+                "{} has the plugin look again; if it stays, compare the user, the environment and the confinement of the plugin \
+                 with those of this command",
+                facts.look_again()
+            ),
         )
     })
 }
@@ -187,7 +197,7 @@ fn of_signer(provider: &ProviderFacts) -> Vec<Finding> {
         found.push(Finding::new(
             "signer",
             format!(
-                "signer {} does not sign: {} ({})",
+                "signer {} does not sign: {} (class {})",
                 signer.lineage,
                 failure.what,
                 class_name(failure.class)
@@ -206,7 +216,7 @@ fn of_signer(provider: &ProviderFacts) -> Vec<Finding> {
 }
 
 /// Whether Status names what is to write.
-fn of_rotation(provider: &ProviderFacts) -> Option<Finding> {
+fn of_rotation(provider: &ProviderFacts, facts: &Facts) -> Option<Finding> {
     let (Ok(answer), Some(next)) = (&provider.answer, &provider.foreseen) else { return None };
     if !answer.problems.is_empty() || answer.key_id == next.key_id {
         return None;
@@ -216,13 +226,19 @@ fn of_rotation(provider: &ProviderFacts) -> Option<Finding> {
         Some(when) => Finding::new(
             "rotation-pending",
             format!("Status names key id {now}; {key_id} is to write {when}: {}", next.because.join("; ")),
-            "if it is meant, wait, or `casemate kms refresh --wait` on every node; `casemate key plan-rotation` says what to see \
-             to first. If it is not, put configuration or root key back",
+            format!(
+                "if it is meant, wait, or {} on every node; `casemate key plan-rotation` says what to see to first. If it is not, \
+                 put configuration or root key back",
+                facts.look_again()
+            ),
         ),
         None => Finding::new(
             "rotation-pending",
             format!("Status names key id {now}, and by configuration and root keys it is {key_id}"),
-            "see that the plugin at this socket is the one of this configuration: `casemate kms status --admin`",
+            format!(
+                "see that the plugin at this socket is the one of this configuration: `casemate kms status --admin {}`",
+                facts.admin.as_deref().unwrap_or("unix:///…")
+            ),
         ),
     })
 }
@@ -302,7 +318,7 @@ fn of_sealed(provider: &ProviderFacts) -> Vec<Finding> {
 }
 
 /// What the running plugin says, unless it was seen from here too.
-fn of_running(provider: &ProviderFacts, status: &ProviderStatus) -> Vec<Finding> {
+fn of_running(provider: &ProviderFacts, status: &ProviderStatus, facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(reuse) = status.refused_reuse.as_ref().filter(|_| provider.refused.is_none()) {
         found.push(Finding::new(
@@ -315,7 +331,7 @@ fn of_running(provider: &ProviderFacts, status: &ProviderStatus) -> Vec<Finding>
         found.push(Finding::new(
             "not-writing",
             why.clone(),
-            "do what it says; `casemate kms refresh --wait` looks again at once",
+            format!("do what it says; {} has it look again at once", facts.look_again()),
         ));
     }
     if !status.ledger.saved {

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::*;
 use crate::doctor::facts::{
-    Access, Answer, ClockFacts, FileFacts, Foreseen, KeyFacts, LedgerFacts, Limits, ProviderFacts,
+    Access, Answer, ClockFacts, FileFacts, Foreseen, KeyFacts, LedgerFacts, Limits, NoAnswer, ProviderFacts,
     RecordFacts, Role, SealedFacts, SignerFacts, User,
 };
 
@@ -51,6 +51,7 @@ pub(in crate::doctor) fn healthy() -> Facts {
         newest: Some(("/var/lib/casemate-kms/casemate/ledger".into(), NOW)),
         sha256: "00".into(),
         status: Some(Ok(serde_json::from_value(document()).unwrap())),
+        admin: Some("unix:///run/admin.sock".into()),
         no_services: None,
         refused_pins: Vec::new(),
         providers: vec![ProviderFacts {
@@ -64,6 +65,7 @@ pub(in crate::doctor) fn healthy() -> Facts {
                 name: "main".into(),
                 writes: true,
                 observed: Some(Ok("file:aa/2/00".into())),
+                opens_once: false,
                 wrapped: Some(Ok(())),
                 opened: Some(Ok(())),
                 is_true: Some(true),
@@ -177,7 +179,13 @@ const PLANTED: &[Plant] = &[
     }),
     ("pkcs11-not-asked", "--plugin", |facts| facts.no_services = Some("there is no program".into())),
     ("pin-refused", "write the right PIN", |facts| facts.refused_pins = vec!["/var/lib/c/pkcs11/a".into()]),
-    ("not-served", "start the plugin", |facts| facts.providers[0].answer = Err("nobody listens".into())),
+    ("not-served", "start the plugin", |facts| {
+        (facts.providers[0].answer, facts.status) = (Err(silence(false)), None);
+    }),
+    ("not-served", "nobody is let in here", |facts| facts.providers[0].answer = Err(silence(false))),
+    ("not-served", "it runs: do what its answer says", |facts| {
+        facts.providers[0].answer = Err(silence(true))
+    }),
     ("not-served", "see its log", |facts| {
         let answer =
             Answer { key_id: String::new(), unready: None, problems: vec!["the key id is empty".into()] };
@@ -186,7 +194,7 @@ const PLANTED: &[Plant] = &[
     ("unready", "mend what is found of its root keys", |facts| {
         facts.providers[0].answer.as_mut().unwrap().unready = Some("not ok".into());
     }),
-    ("not-writing", "do what it says", |facts| {
+    ("not-writing", "casemate kms refresh --wait --admin unix:///run/admin.sock", |facts| {
         facts.status = said(|document| document["providers"][0]["not_writing_because"] = "starting".into());
     }),
     ("socket-open", "chmod 0600 /run/kms.sock", |facts| socket(facts, 0o666)),
@@ -209,7 +217,9 @@ const PLANTED: &[Plant] = &[
     ("key-corrupt", "do not write with it", |facts| key(facts).is_true = Some(false)),
     ("other-key", "raise `epoch`", |facts| key(facts).opens_record = Some(Err(failing(Class::NotOpened)))),
     ("key-unreachable", "mend it", |facts| key(facts).opens_record = Some(Err(failing(Class::Unreachable)))),
-    ("key-differs", "compare the user", |facts| key(facts).running = Some(("refused".into(), "no".into()))),
+    ("key-differs", "--admin unix:///run/admin.sock` has the plugin look again", |facts| {
+        key(facts).running = Some(("refused".into(), "no".into()))
+    }),
     // It was not asked from here.
     ("key-throttled", "as the running plugin sees it: slow down", |facts| {
         (key(facts).observed, key(facts).running) = (None, Some(("throttled".into(), "slow down".into())));
@@ -255,6 +265,10 @@ const PLANTED: &[Plant] = &[
     }),
     ("sealed-beside", "LoadCredentialEncrypted=", |facts| sealed(facts).is_beside_its_secret = true),
 ];
+
+fn silence(is_running: bool) -> NoAnswer {
+    NoAnswer { why: "no Status".into(), is_running }
+}
 
 fn mode(facts: &mut Facts, file: usize, mode: u32) {
     facts.files[file].found = Ok(Access { uid: 0, gid: 0, mode });

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::doctor::facts::{KeyFacts, SignerFacts};
-use crate::host::bounded;
+use crate::host::{bounded, class_name};
 
 /// Before what is signed to see whether it can be: no record's message begins so.
 const SIGNED: &[u8] = b"casemate.dev/v1/doctor\0";
@@ -33,7 +33,8 @@ pub(super) struct Known<'a> {
 /// Asks for the version that writes, wraps and opens a payload that nobody needs, and opens the record of this node. The
 /// first no ends it, so that a credential that is not accepted is tried once.
 ///
-/// `None` for the version if it was not asked.
+/// A login that the running plugin reports as refused is not tried where the service counts them: what the plugin says
+/// stands. `None` for the version if it was not asked.
 pub(super) async fn of_key(
     key: &dyn RootKey,
     known: &Known<'_>,
@@ -45,6 +46,7 @@ pub(super) async fn of_key(
         name: known.name.to_owned(),
         writes: known.writes,
         observed: None,
+        opens_once: known.place.opens_once(),
         wrapped: None,
         opened: None,
         is_true: None,
@@ -52,7 +54,9 @@ pub(super) async fn of_key(
         running: running.map(|error| (error.class.clone(), error.message.clone())),
         failing_since: failing.and_then(|one| one.failing_since.clone()),
     };
-    if known.place.opens_once() {
+    // One more refused login may lock the role, on all nodes.
+    let is_refused = facts.running.as_ref().is_some_and(|(class, _)| class == class_name(Class::Credential));
+    if facts.opens_once || is_refused && known.place.locks_out() {
         return (facts, None);
     }
     let observed = bounded(key.observe()).await;

@@ -75,6 +75,12 @@ pub(super) struct Facts {
     pub(super) admin: Option<String>,
 }
 
+impl Facts {
+    fn admin(&self) -> &str {
+        self.admin.as_deref().unwrap_or("unix:///…")
+    }
+}
+
 /// What the next looks would come to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -250,7 +256,8 @@ fn when(facts: &Facts, key_id: &KeyId) -> String {
         (None, _) => "as soon as the plugin runs".into(),
         (_, true) => format!("60 seconds from now at the latest{already}"),
         (_, false) => format!(
-            "7 minutes from now at the latest (two looks), or some seconds after `casemate kms refresh`{already}"
+            "7 minutes from now at the latest (two looks), or some seconds after `casemate kms refresh --wait --admin {}`{already}",
+            facts.admin()
         ),
     }
 }
@@ -258,7 +265,10 @@ fn when(facts: &Facts, key_id: &KeyId) -> String {
 /// The order that no node can get wrong: everybody reads first.
 fn next_steps(facts: &Facts, policy: &WritePolicy) -> Vec<String> {
     let Some(active) = &facts.active else {
-        return vec!["start the plugin; then look at it with `casemate kms status`".into()];
+        return vec![format!(
+            "start the plugin; then look at it with `casemate kms status --admin {}`",
+            facts.admin()
+        )];
     };
     let mut next = Vec::new();
     for Seen { name, prefix, shows } in &facts.seen {
@@ -281,10 +291,10 @@ fn next_steps(facts: &Facts, policy: &WritePolicy) -> Vec<String> {
             _ => format!("{on_each} `casemate key plan-rotation` shows {lineage} there, too"),
         });
     }
-    let admin = facts.admin.as_deref().unwrap_or("unix:///…");
+    let admin = facts.admin();
     next.push(format!("on every node: `casemate kms refresh --wait --admin {admin}`, or wait"));
     next.push(format!(
-        "when every node names key id {} (`casemate kms status`), migrate storage; keep what wrote before readable until \
+        "when every node names key id {} (`casemate kms status --admin {admin}`), migrate storage; keep what wrote before readable until \
          nothing needs it",
         policy.key_id()
     ));

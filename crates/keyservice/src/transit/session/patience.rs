@@ -15,6 +15,8 @@ use crate::Failure;
 pub(super) const COUNTED_ANEW_AFTER: Duration = Duration::from_secs(15 * 60);
 /// Before the second and the third login, if the service refuses them and counts.
 const SOON: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(100)];
+/// What who goes on trying has to know.
+const WAITS: &str = "; the same one is tried again every quarter of an hour, lest the service lock the role";
 /// Before each further one: longer than the service counts. As long as that an admin may ask once, too.
 pub(super) const LONG: Duration = Duration::from_secs(16 * 60);
 /// The first pause after any other failure, doubled for each further one, and the longest.
@@ -88,7 +90,10 @@ impl Patience {
         };
         let pause = pause.mul_f64(1.0 + SPREAD * chance.clamp(0.0, 1.0));
         let pause = pause.max(failure.retry_after.unwrap_or_default().min(LONGEST_ASKED));
-        let failure = Failure { retry_after: Some(pause), ..failure };
+        let mut failure = Failure { retry_after: Some(pause), ..failure };
+        if counts && self.refusals > SOON.len() {
+            failure.remedy += WAITS;
+        }
         self.last =
             Some(Failed { credentials, failure: failure.clone(), until: now + pause, counts, others });
         failure
@@ -210,11 +215,14 @@ mod tests {
         for _ in 0..REFUSALS_SOON {
             patience.failed([1; 32], no(), true, now, 0.0);
         }
-        assert_eq!(patience.answer(&[1; 32], now).unwrap().retry_after, Some(LONG));
+        let told = patience.answer(&[1; 32], now).unwrap();
+        assert!(told.retry_after == Some(LONG) && told.remedy.ends_with(WAITS), "{told}");
         assert!(patience.answer(&[2; 32], now).is_none() && patience.matters(now));
         patience.granted();
         assert!(patience.answer(&[1; 32], now).is_none() && !patience.matters(now));
-        assert_eq!(patience.failed([1; 32], no(), true, now, 0.0).retry_after, Some(SOON[0]));
+        // Who logs in once does not try again.
+        let told = patience.failed([1; 32], no(), true, now, 0.0);
+        assert!(told.retry_after == Some(SOON[0]) && !told.remedy.contains(WAITS), "{told}");
     }
 
     #[test]

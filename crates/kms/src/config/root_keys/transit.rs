@@ -235,6 +235,10 @@ impl AuthConfig {
         matches!(self, Self::AppRole { wrapped: true, .. })
     }
 
+    pub(super) fn locks_out(&self) -> bool {
+        matches!(self, Self::AppRole { .. })
+    }
+
     fn auth(&self) -> Auth {
         let path = |path: &AbsolutePath| path.0.clone();
         match self {
