@@ -50,7 +50,7 @@ ASKED = [
 ]
 CAME = [
     "Done",
-    {"Writes": KEY},
+    {"Writes": {"key": KEY, "absent": [KEY]}},
     {"Versions": [{"version": KEY, "labels": ["a"], "current": False, "disabled": None}]},
     {"Failed": {"class": "Refused", "what": "a", "remedy": "b", "missing": KEY}},
 ]

@@ -124,6 +124,11 @@ impl Guarded {
         self.key.pace()
     }
 
+    /// As [`RootKey::absent`].
+    pub fn absent(&self) -> Vec<String> {
+        self.key.absent()
+    }
+
     /// As [`RootKey::binds_associated_data`].
     pub fn binds_associated_data(&self, root: &Root) -> bool {
         self.key.binds_associated_data(root)

@@ -56,6 +56,12 @@ pub trait RootKey: fmt::Debug + Send + Sync {
     /// [`Class::Undecided`] if the service is well and the selection fits none of its versions, or several.
     fn observe(&self) -> Answer<'_, Root>;
 
+    /// Configured versions that the service did not have when it was last observed: what is written under them elsewhere
+    /// could not be read here. As the admin knows them, and for people: nothing follows from them.
+    fn absent(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// All versions that the service shows, for people: nothing follows from them. A service that can't list any tells the
     /// one that writes.
     fn versions(&self) -> Answer<'_, Vec<Candidate>> {
@@ -93,6 +99,15 @@ pub trait RecordSigner: fmt::Debug + Send + Sync {
 
     /// The signature of a [record's message](casemate_keys::Record::origin_message), as records hold it.
     fn sign<'a>(&'a self, message: &'a [u8]) -> Answer<'a, Vec<u8>>;
+}
+
+/// What is said of a root key with [`absent`](RootKey::absent) versions, after its name.
+pub fn lists_absent(ids: &[String]) -> String {
+    format!(
+        "keys lists {}, which the token does not have: what other nodes write under it could not be read here; make it on \
+         this token, or correct the id",
+        ids.join(", ")
+    )
 }
 
 /// How often a root key may be asked while nothing happens.

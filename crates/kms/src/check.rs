@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_lc_rs::rand;
 use casemate_keys::{CacheOf, Digest, Epoch, KeyId, Root, Suite, WritePolicy, payload};
-use casemate_keyservice::{Answer, Class, RootKey};
+use casemate_keyservice::{Answer, Class, RootKey, lists_absent};
 use casemate_recipients::Recipient;
 use jiff::Timestamp;
 use rustix::fs::{Access, access};
@@ -232,7 +232,8 @@ async fn ask(key: Result<Box<dyn RootKey>, NotHere>, writes: bool) -> Result<Roo
     if writes {
         wraps_and_opens(&*key, &root).await?;
     }
-    Ok(root)
+    let absent = key.absent();
+    if absent.is_empty() { Ok(root) } else { Err(lists_absent(&absent)) }
 }
 
 /// Tried with what nobody needs.

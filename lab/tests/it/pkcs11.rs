@@ -474,6 +474,31 @@ async fn the_key_with_the_write_label_writes_and_only_listed_keys_count() {
     assert!(failure.what.contains(&old.to_string()), "{failure}");
 }
 
+/// What other nodes write under it could not be read here.
+#[tokio::test]
+async fn a_listed_key_that_the_token_lacks_is_told_and_stops_nothing() {
+    let site = Site::new();
+    let (one, gone): (_, CkaId) = (site.new_key("write"), "ff".repeat(16).parse().unwrap());
+    for writes in [pinned(&one), Writes::Label("write".into()), Writes::Never] {
+        let key = site.open(site.config(Wrapping::AesGcm, &[&gone, &one], writes));
+        assert_eq!(key.absent(), Vec::<String>::new(), "nobody looked");
+        round_trip(&key).await.unwrap();
+        assert_eq!(key.absent(), [gone.to_string()]);
+        assert_eq!(site.hosts().len(), 1, "it is no doubt of the token");
+    }
+    let key = site.open(site.config(Wrapping::AesGcm, &[&gone, &one], Writes::Label("other".into())));
+    let failure = key.observe().await.unwrap_err();
+    assert!(failure.what.contains(&format!("the token does not have {gone}, which")), "{failure}");
+
+    let key = site.open(site.config(Wrapping::AesGcm, &[&gone, &one], pinned(&one)));
+    round_trip(&key).await.unwrap();
+    site.token.new_aes_key_with_id(PIN, "gone", gone.bytes()).unwrap();
+    until("it is there", || site.token.objects(PIN).unwrap().len() == 2).await;
+    site.hosts().into_iter().for_each(kill);
+    until_success(async || round_trip(&key).await).await;
+    assert_eq!(key.absent(), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_key_that_only_unwraps_is_well_where_none_writes() {
     for wrapping in [Wrapping::AesGcm, Wrapping::AesKwp] {
@@ -538,6 +563,20 @@ async fn a_token_without_oaep_of_sha256_refuses() {
     let failure = round_trip(&key).await.unwrap_err();
     assert_eq!(failure.class, Class::Refused);
     assert!(failure.what.contains("RSA-OAEP with SHA-256"), "{failure}");
+
+    // Nor like one that reads.
+    let reader = site.open(site.config(Wrapping::RsaOaep, &[&named], Writes::Never));
+    let failure = reader.observe().await.unwrap_err();
+    assert_eq!(failure.class, Class::Refused);
+    assert!(failure.what.contains("RSA-OAEP with SHA-256"), "{failure}");
+
+    // An RSA key by its CKA_ID is one that is there, and is not found.
+    let listed: CkaId = hex::encode(&id).parse().unwrap();
+    for writes in [pinned(&listed), Writes::Never] {
+        let failure =
+            site.open(site.config(Wrapping::RsaOaep, &[&listed], writes)).observe().await.unwrap_err();
+        assert!(failure.remedy.contains("SHA-256 of its public key"), "{failure}");
+    }
 }
 
 mod misbehaving;

@@ -1,4 +1,5 @@
 //! `casemate key plan-rotation`: what the next look at the root keys would come to, and why. Nothing is changed.
+use std::path::Path;
 use std::time::Duration;
 
 use casemate_keys::{Epoch, Root};
@@ -108,10 +109,11 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         })?;
     let plans = runtime.block_on(async {
         let running = running(&config).await;
+        let refused = running.as_ref().ok().and_then(|document| refused(document, &args.host.config));
         let planned = async {
             let mut plans = Vec::new();
             for provider in chosen {
-                plans.push(plan(&config, provider, &services, &running).await?);
+                plans.push(plan(&config, provider, &services, &running, refused).await?);
             }
             Ok::<_, Failure>(plans)
         };
@@ -133,11 +135,19 @@ async fn running(config: &Config) -> Result<Document, String> {
     admin::document(&socket, ADMIN).await.map_err(|failure| failure.text().to_owned())
 }
 
+/// Why a plugin that runs by this file goes on with what stood in it before.
+fn refused<'a>(running: &'a Document, file: &Path) -> Option<&'a str> {
+    let held = running.configuration.as_ref()?;
+    let same = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    held.refused.as_deref().filter(|_| same(Path::new(&held.path)) == same(file))
+}
+
 async fn plan(
     config: &Config,
     provider: &ProviderConfig,
     services: &KeyServices,
     running: &Result<Document, String>,
+    refused: Option<&str>,
 ) -> Result<Plan, Failure> {
     let (state, name) = (&*config.state_directory, provider.name.as_str());
     let not_here = |error: NotHere| Failure::new(Exit::Unknown, &error);
@@ -164,7 +174,10 @@ async fn plan(
     let of_name = |one: &&ProviderStatus| one.name == name;
     let status = running.as_ref().ok().and_then(|document| document.providers.iter().find(of_name));
     let is_local = write.iter().all(|key| key.pace() == Pace::Local);
-    let (active, would, next) = foretell_from(config, provider, seen, is_local, status)?;
+    let (active, mut would, mut next) = foretell_from(config, provider, seen, is_local, status)?;
+    if let Some(why) = refused {
+        (would, next) = would.unless_refused(next, why);
+    }
     let plugin_not_asked = match (running, status) {
         (Err(why), _) => Some(why.clone()),
         (Ok(_), None) => Some("it has no provider of that name".into()),

@@ -1,6 +1,7 @@
 //! The admin socket of a `casemate-kms`, told to people.
 use std::time::Duration;
 
+use casemate_keyservice::lists_absent;
 use casemate_kms::admin::status::{
     AuditStatus, Candidate, ConfigurationStatus, Document, NextWrite, ProviderStatus, RootKeyStatus,
     WrappedUnder,
@@ -208,6 +209,7 @@ fn next_write(next: &NextWrite) -> Vec<Row> {
         ),
     ];
     rows.extend(next.roots.iter().map(|root| row("  wrapped under", wrapped_under(root))));
+    rows.extend(next.signer.iter().map(|signer| row("  signed by", signer.clone())));
     let recipients = next.recovery_recipients.iter();
     rows.extend(recipients.map(|one| row("  recoverable by", format!("recipient with fingerprint {one}"))));
     rows
@@ -240,7 +242,9 @@ fn root_key(key: &RootKeyStatus) -> Row {
 }
 
 fn what_is_wrong(provider: &ProviderStatus) -> Vec<Row> {
-    troubles(provider).into_iter().map(|text| row("  wrong", text)).collect()
+    let with_absent = provider.root_keys.iter().filter(|key| !key.absent.is_empty());
+    let absent = with_absent.map(|key| format!("root key {}: {}", key.name, lists_absent(&key.absent)));
+    troubles(provider).into_iter().chain(absent).map(|text| row("  wrong", text)).collect()
 }
 
 /// All that is wrong with a provider, each text once: it says what to do, too.

@@ -54,8 +54,11 @@ pub(super) struct Answer {
 pub(super) enum Outcome {
     /// The bytes are the wrap, payload or signature.
     Done,
-    /// This key writes.
-    Writes(CkaId),
+    /// This key writes, and these of those that were named are not there.
+    Writes {
+        key: CkaId,
+        absent: BTreeSet<CkaId>,
+    },
     /// These are there.
     Versions(Vec<Candidate>),
     Failed {

@@ -16,7 +16,7 @@ use super::code::{Cure, may_blame_ciphertext};
 use super::frame::{self, Answer, Ask, Outcome, Request};
 use super::sign::sign;
 use super::token::{Module, Trouble};
-use super::wraps::{Key, doubt, observe, versions};
+use super::wraps::{Key, absent, doubt, observe, versions};
 use super::{CkaId, HostConfig, Wrapping, Writes};
 use crate::{Class, Failure};
 
@@ -183,6 +183,7 @@ fn go(
     let logins = module.logins();
     let outcome = done(module, session, ask, bytes, doubted);
     let rests_on_absence = match &outcome {
+        Ok((Outcome::Writes { absent, .. }, _)) => !absent.is_empty(),
         Ok((outcome, _)) => matches!(outcome, Outcome::Versions(_)),
         Err(Trouble::Found(failure) | Trouble::Passing(failure, Cure::Host)) => {
             failure.missing.is_some() || failure.class == Class::Undecided
@@ -206,8 +207,9 @@ fn done(
     Ok(match ask {
         Ask::Observe { wrapping, keys, writes } => {
             let seen = observe(session, *wrapping, keys, writes);
-            let seen = seen.map_err(|trouble| doubt(trouble, session, *wrapping, keys))?;
-            (Outcome::Writes(seen), Zeroizing::default())
+            let key = seen.map_err(|trouble| doubt(trouble, session, *wrapping, keys))?;
+            let absent = absent(session, *wrapping, keys, &key);
+            (Outcome::Writes { key, absent }, Zeroizing::default())
         }
         Ask::Versions { wrapping, keys } => {
             (Outcome::Versions(versions(session, *wrapping, keys)?), Zeroizing::default())

@@ -1,6 +1,7 @@
 //! A root key in a token, and one that signs, as the daemon sees them.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use casemate_keys::origin::SignatureAlgorithm;
 use casemate_keys::{Algorithm, Digest, Lineage, LineagePrefix, Root, payload};
@@ -11,7 +12,7 @@ use super::frame::{Ask, Outcome};
 use super::sign::Signing;
 use super::{CkaId, Launch, Patience, Pkcs11Config, Wrapping};
 use crate::selection::Candidate;
-use crate::{Answer, Class, Failure, RecordSigner, RootKey};
+use crate::{Answer, Class, Failure, RecordSigner, RootKey, lists_absent};
 
 /// A root key in a token.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Pkcs11Key {
     config: Pkcs11Config,
     prefix: LineagePrefix,
     host: Host,
+    /// Of `keys`, those that the token did not have when it was last observed.
+    absent: Mutex<BTreeSet<CkaId>>,
 }
 
 impl Pkcs11Key {
@@ -29,7 +32,8 @@ impl Pkcs11Key {
 
     /// The same, with other bounds on how long the module may take.
     pub fn with_patience(config: Pkcs11Config, launcher: Arc<dyn Launch>, patience: Patience) -> Self {
-        Self { prefix: config.prefix(), config, host: Host::new(launcher, patience) }
+        let (host, absent) = (Host::new(launcher, patience), Mutex::default());
+        Self { prefix: config.prefix(), config, host, absent }
     }
 
     /// The listed key of `root`, and how the root says that it wraps.
@@ -44,6 +48,16 @@ impl Pkcs11Key {
             Failure::new(Class::Refused, what, "correct the algorithms of this key in the configuration")
         })?;
         Ok((key.clone(), wrapping))
+    }
+
+    /// Said once, until others are.
+    fn note_absent(&self, absent: BTreeSet<CkaId>) {
+        let mut known = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !absent.is_empty() && *known != absent {
+            let ids: Vec<String> = absent.iter().map(ToString::to_string).collect();
+            tracing::warn!("root key {}: {}", self.prefix, lists_absent(&ids));
+        }
+        *known = absent;
     }
 
     /// A key that is missing on a token that is gone is not missing: whoever looks for all keys sees that.
@@ -118,12 +132,17 @@ impl RootKey for Pkcs11Key {
             let Pkcs11Config { wrapping, keys, writes, .. } = &self.config;
             let ask = Ask::Observe { wrapping: *wrapping, keys: keys.clone(), writes: writes.clone() };
             match call(&self.host, ask, &[]).await? {
-                (Outcome::Writes(key), _) if keys.contains(&key) => {
+                (Outcome::Writes { key, absent }, _) if keys.contains(&key) && absent.is_subset(keys) => {
+                    self.note_absent(absent);
                     Ok(Root { lineage: key.lineage(), algorithm: wrapping.algorithm() })
                 }
                 _ => Err(senseless()),
             }
         })
+    }
+
+    fn absent(&self) -> Vec<String> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner).iter().map(ToString::to_string).collect()
     }
 
     fn versions(&self) -> Answer<'_, Vec<Candidate>> {

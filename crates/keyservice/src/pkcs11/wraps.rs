@@ -74,7 +74,13 @@ pub(super) fn observe(
     let candidates: Vec<Candidate> = there.iter().map(Key::candidate).collect();
     let place = choose(&candidates, &Selection::Label(label.clone())).map_err(|undecided| {
         let remedy = "set CKA_LABEL of exactly one enabled key that the configuration lists; until then the key that wrote goes on";
-        Trouble::Found(Failure::new(Class::Undecided, undecided.to_string(), remedy))
+        let missing = keys.iter().filter(|id| !there.iter().any(|key| key.id == **id));
+        let missing: Vec<String> = missing.map(ToString::to_string).collect();
+        let mut what = undecided.to_string();
+        if !missing.is_empty() {
+            what += &format!("; the token does not have {}, which the configuration lists", missing.join(", "));
+        }
+        Trouble::Found(Failure::new(Class::Undecided, what, remedy))
     })?;
     Ok(there.swap_remove(place).id)
 }
@@ -98,6 +104,18 @@ fn readable(session: &Session, wrapping: Wrapping, keys: &BTreeSet<CkaId>) -> Re
             Err(Trouble::Found(Failure { missing, ..Failure::new(Class::Refused, what, restore(wrapping)) }))
         }
     }
+}
+
+/// Which of `keys` are not there. `there` is. That one can't be looked for is found out when it is needed: it must not keep
+/// another one from being used.
+pub(super) fn absent(
+    session: &Session,
+    wrapping: Wrapping,
+    keys: &BTreeSet<CkaId>,
+    there: &CkaId,
+) -> BTreeSet<CkaId> {
+    let is_absent = |id: &&CkaId| *id != there && matches!(Key::find(session, wrapping, id), Ok(None));
+    keys.iter().filter(is_absent).cloned().collect()
 }
 
 /// The keys that are there, of those that are configured.

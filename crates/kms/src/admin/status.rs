@@ -134,6 +134,9 @@ pub struct NextWrite {
     pub roots: Vec<WrappedUnder>,
     /// Fingerprints of recovery recipients, under which it is wrapped too.
     pub recovery_recipients: Vec<String>,
+    /// The key that signs its record, by its lineage: a part of the key id; null if none does.
+    #[serde(default)]
+    pub signer: Option<String>,
 }
 
 /// A local KEK. Never the key.
@@ -165,6 +168,9 @@ pub struct Candidate {
     pub key_id_hash: String,
     /// What will wrap.
     pub roots: Vec<WrappedUnder>,
+    /// What will sign; null if nothing does.
+    #[serde(default)]
+    pub signer: Option<String>,
     /// How often it was seen in a row: twice confirms it.
     pub sightings: u8,
     /// Whether a local KEK is being made under it.
@@ -204,6 +210,10 @@ pub struct RootKeyStatus {
     pub state: String,
     /// The version that it last named as the one that writes; null if it never did.
     pub version: Option<WrappedUnder>,
+    /// Versions that the configuration lists and that its token did not have at the last look: what is written under them
+    /// elsewhere could not be read here.
+    #[serde(default)]
+    pub absent: Vec<String>,
     /// When it last answered as it should; null if it never did.
     pub last_good: Option<String>,
     /// Since when it fails; null if it does not.

@@ -118,6 +118,17 @@ impl Would {
         }
     }
 
+    /// What of it comes true if the running plugin goes on with an older configuration, and what is next then.
+    pub(super) fn unless_refused(self, next: Vec<String>, why: &str) -> (Self, Vec<String>) {
+        let Self::Write { key_id, .. } = self else { return (self, next) };
+        let message = format!(
+            "nothing: the running plugin does not take this configuration over: {}; restart it",
+            why.trim_end_matches('.')
+        );
+        let next = vec![format!("restart casemate-kms: then key id {key_id} can write; look again before")];
+        (Self::Refused { class: "configuration", key_id: None, message }, next)
+    }
+
     pub(super) fn because(&self) -> &[String] {
         match self {
             Self::Write { because, .. } => because,

@@ -84,6 +84,7 @@ impl ProviderStatus {
                 key_id: policy.key_id().to_string(),
                 key_id_hash: key_id_hash(policy.key_id().as_str()),
                 roots: roots(policy),
+                signer: signer(policy),
                 sightings: progress.sightings,
                 preparing: progress.preparing,
             }),
@@ -139,6 +140,7 @@ impl NextWrite {
             },
             roots: roots(&core.policy),
             recovery_recipients: core.policy.recipients().iter().map(ToString::to_string).collect(),
+            signer: signer(&core.policy),
         }
     }
 }
@@ -169,6 +171,7 @@ impl RootKeyStatus {
             prefix: key.prefix.to_string(),
             state: state.into(),
             version: key.root.as_ref().map(wrapped_under),
+            absent: key.key.absent(),
             last_good: key.last_good.map(|moment| time(moment.unix)),
             failing_since: key.failing_since.map(|moment| time(moment.unix)),
             last_error: key.last_failure.as_ref().map(|(failure, at)| RootKeyError {
@@ -248,6 +251,10 @@ fn requests(traffic: &traffic::Traffic) -> Vec<Requests> {
 
 fn roots(policy: &WritePolicy) -> Vec<WrappedUnder> {
     policy.roots().iter().map(wrapped_under).collect()
+}
+
+fn signer(policy: &WritePolicy) -> Option<String> {
+    policy.signer().map(ToString::to_string)
 }
 
 fn wrapped_under(root: &Root) -> WrappedUnder {

@@ -64,6 +64,23 @@ fn what_is_shown_and_writes_already_changes_nothing() {
     assert_eq!((next, would.exit()), (vec![], Exit::Yes));
 }
 
+/// Whatever the file says, the plugin goes on with what it holds.
+#[test]
+fn what_the_running_plugin_does_not_take_over_writes_nothing() {
+    let mut newer = facts();
+    newer.seen[0].shows = Ok(root("a", 3));
+    let (would, next) = decide(&newer);
+    let (would, next) = would.unless_refused(next, "it needs a restart");
+    assert_eq!(would.exit(), Exit::No);
+    let said =
+        "nothing: the running plugin does not take this configuration over: it needs a restart; restart it";
+    assert!(would.text().contains(said), "{would:?}");
+    assert!(next[0].starts_with("restart casemate-kms") && next.len() == 1, "{next:?}");
+    // What goes on anyway does.
+    let (would, next) = decide(&facts());
+    assert_eq!(would.clone().unless_refused(next, "it needs a restart"), (would, vec![]));
+}
+
 #[test]
 fn each_difference_is_told_with_what_comes_first() {
     let mut newer = facts();
