@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use casemate_keys::{KeyId, WritePolicy};
 
-use crate::outage::{self, Reads, Reply, Row, Rules, State};
+use crate::outage::{self, OnRefused, Reads, Reply, Row, Rules, State};
 use crate::{Ledger, Millis, Trouble, TroubleKind};
 
 /// How often a write policy is seen before it is prepared.
@@ -388,7 +388,10 @@ impl Machine {
     }
 
     fn state(&self, now: Millis) -> State {
-        if self.refusal().is_some() {
+        // A root key that was put back lacks what was active last. That it says no to it is the lesser part of it, unless
+        // nothing is read any more.
+        let was_put_back = self.active.is_none() && self.reuse.is_some();
+        if self.refusal().is_some() && !(was_put_back && self.rules.on_refused == OnRefused::KeepReads) {
             return State::Refused;
         }
         if self.active.as_ref().or(self.candidate()).is_some_and(|policy| self.is_other_key(policy)) {

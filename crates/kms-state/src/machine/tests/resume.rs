@@ -267,6 +267,21 @@ fn a_process_that_is_started_under_a_no_finds_out_that_it_stays() {
 }
 
 #[test]
+fn a_root_key_that_was_put_back_is_reported_as_that_however_long_it_lasts() {
+    for (on_refused, at_last) in [(OnRefused::KeepReads, State::Reused), (OnRefused::Wipe, State::Refused)] {
+        let mut machine = restarted(&[1, 2], Some(2)).under(Rules { on_refused, ..Rules::default() });
+        for minute in 0..5 {
+            let now = Millis(minute * 60_000);
+            machine.handle(now, Event::Observed(policy(1)));
+            machine.handle(now, Event::NotPrepared(id(2), trouble(Refused)));
+            machine.handle(now, Event::Probed(Err(trouble(Refused))));
+            let expected = if minute < 2 { State::Reused } else { at_last };
+            assert_eq!(machine.row(now).state, expected, "{on_refused:?}, minute {minute}");
+        }
+    }
+}
+
+#[test]
 fn what_one_policy_was_refused_counts_for_no_other() {
     let mut machine = restarted(&[], None).under(Rules { on_refused: OnRefused::Wipe, ..Rules::default() });
     let no = Event::Probed(Err(trouble(Refused)));
