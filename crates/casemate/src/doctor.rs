@@ -5,6 +5,7 @@ mod gather;
 mod outage;
 
 use std::io::ErrorKind;
+use std::path::Path;
 
 use casemate_kms::admin::status::Document;
 use casemate_kms::config::Source;
@@ -73,7 +74,13 @@ struct Note {
 
 /// Runs it.
 pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
-    if let Err(error) = std::fs::File::open(&args.host.config)
+    let opened = std::fs::File::open(&args.host.config);
+    if opened.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        let report = Report::absent(&args.host.config);
+        output.answer(&report, report.rows(false))?;
+        return Ok(report.exit());
+    }
+    if let Err(error) = opened
         && error.kind() == ErrorKind::PermissionDenied
     {
         let path = args.host.config.display();
@@ -133,6 +140,12 @@ impl Report {
         let document = facts.status.as_ref().and_then(|status| status.as_ref().ok());
         let outages = facts.providers.iter().map(|provider| outage::Outage::of(provider, facts));
         Self { findings: findings(facts), notes: notes(facts, document), outages: outages.collect() }
+    }
+
+    fn absent(path: &Path) -> Self {
+        let why = format!("{}: there is no such file", path.display());
+        let remedy = "make it, or name it with --config";
+        Self { findings: vec![Finding::new("configuration", why, remedy)], ..Self::default() }
     }
 
     fn unconfigured(why: &str) -> Self {

@@ -200,6 +200,9 @@ async fn keep_alive(period: Duration) {
     }
 }
 
+/// Of a configuration that is sound, and that no running process takes over.
+const NEEDS_RESTART: &str = "needs a restart";
+
 /// What would change in a process that serves the file `held`.
 fn takeover(held: &Path, source: &Source) -> Vec<Finding> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -209,6 +212,7 @@ fn takeover(held: &Path, source: &Source) -> Vec<Finding> {
     match found {
         Ok(changes) if changes.is_empty() => vec![finding("takeover", true, "nothing would change".into())],
         Ok(changes) => changes.into_iter().map(|change| finding("would change", true, change)).collect(),
+        Err(error) if error.needs_restart() => vec![finding(NEEDS_RESTART, false, error.to_string())],
         Err(error) => vec![finding("takeover", false, error.to_string())],
     }
 }
@@ -241,7 +245,12 @@ fn report(
         Output::Json => println!("{}", serde_json::json!({"findings": findings})),
         Output::Table => {
             for finding in &findings {
-                let verdict = if finding.good { "ok  " } else { "FAIL" };
+                let verdict = match finding.good {
+                    true => "ok  ",
+                    // Nothing is wrong with it.
+                    false if finding.subject == NEEDS_RESTART => "NOTE",
+                    false => "FAIL",
+                };
                 println!("{verdict}  {}  {}: {}", finding.provider, finding.subject, finding.detail);
             }
         }

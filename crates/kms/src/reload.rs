@@ -73,6 +73,13 @@ pub enum ReloadError {
     },
 }
 
+impl ReloadError {
+    /// Whether there is nothing to correct: a restart takes it as it is.
+    pub fn needs_restart(&self) -> bool {
+        matches!(self, Self::NotTakenOver(NotTakenOver::NeedsRestart { .. }) | Self::Confined(_))
+    }
+}
+
 /// What a running process that holds `before` would make of `after`, as far as can be told without it. Changes nothing.
 ///
 /// # Errors
@@ -117,6 +124,8 @@ pub struct Configured {
     pub refusals: u64,
     /// Why what the file says now does not hold, and since when (seconds since 1970).
     pub refused: Option<(String, u64)>,
+    /// Whether a restart takes what it says now, as it is.
+    pub needs_restart: bool,
     /// Providers of it that could not be started, and why; each is tried again and again.
     pub not_started: BTreeMap<String, String>,
 }
@@ -132,6 +141,7 @@ impl Configured {
             reloads: 0,
             refusals: 0,
             refused: None,
+            needs_restart: false,
             not_started: BTreeMap::new(),
         }
     }
@@ -140,19 +150,26 @@ impl Configured {
     #[must_use]
     pub fn replaced_by(&self, source: &Source, now: u64) -> Self {
         let reloads = self.reloads + 1;
-        Self { sha256: digest(source), since: now, reloads, refused: None, ..self.clone() }
+        Self {
+            sha256: digest(source),
+            since: now,
+            reloads,
+            refused: None,
+            needs_restart: false,
+            ..self.clone()
+        }
     }
 
     /// After another one was not.
     #[must_use]
-    pub fn refusing(&self, why: String, now: u64) -> Self {
-        Self { refusals: self.refusals + 1, refused: Some((why, now)), ..self.clone() }
+    pub fn refusing(&self, why: String, needs_restart: bool, now: u64) -> Self {
+        Self { refusals: self.refusals + 1, refused: Some((why, now)), needs_restart, ..self.clone() }
     }
 
     /// After the file says again what holds.
     #[must_use]
     pub fn as_it_is(&self) -> Self {
-        Self { refused: None, ..self.clone() }
+        Self { refused: None, needs_restart: false, ..self.clone() }
     }
 }
 

@@ -166,6 +166,9 @@ fn a_configuration_that_is_none_is_a_finding() {
     finds(&host, "configuration", "casemate-kms schema");
     let done = casemate("doctor --config /nowhere/config.yaml").assert().code(1);
     let told = String::from_utf8(done.get_output().stdout.clone()).unwrap();
-    assert!(told.contains("can't be read"), "{told}");
+    assert!(
+        told.contains("there is no such file") && told.contains("make it, or name it with --config"),
+        "{told}"
+    );
     casemate("doctor --config").assert().code(2);
 }

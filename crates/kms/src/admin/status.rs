@@ -38,6 +38,9 @@ pub struct ConfigurationStatus {
     pub refused: Option<String>,
     /// Since when.
     pub refused_since: Option<String>,
+    /// Whether nothing in it is to be corrected: a restart takes it as it is.
+    #[serde(default)]
+    pub needs_restart: bool,
     /// Providers that could not be started; the others serve without them.
     #[serde(default)]
     pub not_started: Vec<NotStarted>,

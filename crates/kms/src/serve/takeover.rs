@@ -107,12 +107,12 @@ impl House {
             }
             Err(error) => {
                 self.refused = Some(Refused { text, tried: Instant::now(), wait });
-                let why = one_line(&error.to_string());
+                let (why, needs_restart) = (one_line(&error.to_string()), error.needs_restart());
                 if self.configured.refused.as_ref().is_none_or(|(said, _)| *said != why) {
                     tracing::error!(
                         "the configuration's file changed and is not taken over, what held goes on: {why}"
                     );
-                    self.configured = self.configured.refusing(why, unix_seconds());
+                    self.configured = self.configured.refusing(why, needs_restart, unix_seconds());
                     self.show();
                 }
             }

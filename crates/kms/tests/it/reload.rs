@@ -453,7 +453,10 @@ fn a_dry_run_says_what_would_change_and_whether_it_would() {
         "{said}"
     );
     let (code, said) = check(&text.replace("clusterId: prod", "clusterId: other"));
-    assert!(code == Some(1) && said.contains("takeover: clusterId changed from prod to other"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("NOTE  -  needs a restart: clusterId changed from prod to other"),
+        "{said}"
+    );
     let (code, said) = check(text.trim_end());
     assert!(code == Some(1) && said.contains("the last line has no end"), "{said}");
 }

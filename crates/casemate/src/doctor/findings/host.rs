@@ -109,7 +109,12 @@ fn of_document(document: &Document, sha256: &str) -> Vec<Finding> {
             Finding::new(
                 "configuration-refused",
                 format!("{}: {why}", held.path),
-                "correct the file as it says; until then the running plugin keeps what it has",
+                if held.needs_restart {
+                    "if the change is meant, restart the plugin: nothing in the file is to be corrected. Until then it keeps what it \
+                     has"
+                } else {
+                    "correct the file as it says; until then the running plugin keeps what it has"
+                },
             )
         }));
         if held.refused.is_none() && held.sha256 != sha256 {

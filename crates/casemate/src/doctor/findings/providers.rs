@@ -121,7 +121,14 @@ fn of_key(key: &KeyFacts, facts: &Facts) -> Option<Finding> {
                 )
             });
         }
-        Some(Err(failure)) => return Some(in_trouble(failure, "asked which version writes")),
+        Some(Err(failure)) => {
+            let doing = if key.writes {
+                "asked which version writes"
+            } else {
+                "asked whether it is there to read with"
+            };
+            return Some(in_trouble(failure, doing));
+        }
         Some(Ok(_)) => {}
     }
     if let Some(Err(failure)) = &key.wrapped {

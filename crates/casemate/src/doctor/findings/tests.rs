@@ -166,6 +166,12 @@ const PLANTED: &[Plant] = &[
     ("configuration-refused", "correct the file", |facts| {
         facts.status = said(|document| document["configuration"]["refused"] = "line 3".into());
     }),
+    ("configuration-refused", "nothing in the file is to be corrected", |facts| {
+        facts.status = said(|document| {
+            document["configuration"]["refused"] = "sealedCache changed, which needs a restart".into();
+            document["configuration"]["needs_restart"] = true.into();
+        });
+    }),
     ("configuration-differs", "--config names the file", |facts| facts.sha256 = "11".into()),
     ("provider-not-started", "do what it says", |facts| {
         facts.status =
@@ -207,6 +213,9 @@ const PLANTED: &[Plant] = &[
     ("clock", "61 s behind that of https://bao:8200", |facts| facts.clocks[0].ahead = 61),
     ("clock", "61 s ahead of that of https://bao:8200", |facts| facts.clocks[0].ahead = -61),
     ("key-unreachable", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Unreachable)))),
+    ("key-unreachable", "asked whether it is there to read with", |facts| {
+        (key(facts).writes, key(facts).observed) = (false, Some(Err(failing(Class::Unreachable))));
+    }),
     ("key-throttled", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Throttled)))),
     ("key-credential", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Credential)))),
     ("key-undecided", "mend it", |facts| key(facts).observed = Some(Err(failing(Class::Undecided)))),

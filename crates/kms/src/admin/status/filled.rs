@@ -39,6 +39,7 @@ impl ConfigurationStatus {
             reloads: held.reloads,
             refused: held.refused.as_ref().map(|(why, _)| why.clone()),
             refused_since: held.refused.as_ref().map(|(_, since)| time(*since)),
+            needs_restart: held.needs_restart,
             not_started: held
                 .not_started
                 .iter()
