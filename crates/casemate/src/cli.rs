@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{audit, doctor, inspect, key, kms, manual, recovery, version};
+use crate::{audit, census, doctor, inspect, key, kms, manual, recovery, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -30,6 +30,8 @@ pub(crate) struct Cli {
 enum Noun {
     /// The audit log of casemate-kms
     Audit(audit::Args),
+    /// What etcd holds: how each object is encrypted, and which key it needs
+    Census(census::Args),
     /// What is wrong on a plugin host, why, and what to do
     #[command(long_about = doctor::ABOUT, after_help = doctor::EXIT_CODES)]
     Doctor(doctor::Args),
@@ -54,6 +56,7 @@ impl Noun {
     fn run(self, commit: Option<&'static str>, output: &Output) -> Result<Exit, Failure> {
         match self {
             Self::Audit(args) => audit::run(args, output),
+            Self::Census(args) => census::run(args, output),
             Self::Doctor(args) => doctor::run(args, output),
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),

@@ -10,6 +10,7 @@
 //!   `Noun::run`, one module with its `Args` and `run`.**
 //! * `output`: tables, JSON, exit codes, errors
 //! * `audit`: whether an audit log is as it was written
+//! * `census`: what files of etcd hold, and what that says of keys
 //! * `inspect`: what some bytes are, and which key they need
 //! * `doctor`: what is wrong on a plugin host
 //! * `host`: the configuration of a plugin host and its root keys, for commands that run there
@@ -19,6 +20,7 @@
 //! * `manual`: man pages and shell completion
 //! * `version`: what was built, and with which cryptography
 mod audit;
+mod census;
 mod cli;
 mod doctor;
 mod host;

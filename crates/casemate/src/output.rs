@@ -97,6 +97,23 @@ impl Output {
         )
     }
 
+    /// Prints an answer of several tables.
+    pub(crate) fn sections(&self, json: &impl Serialize, sections: &[Section]) -> Result<(), Failure> {
+        if self.quiet {
+            return Ok(());
+        }
+        let text = match self.format {
+            Format::Json => to_json(json)?,
+            Format::Table => sections.iter().map(Section::text).collect::<Vec<_>>().join("\n"),
+        };
+        write_stdout(text.as_bytes())
+    }
+
+    /// Whether somebody watches who wants to know how far it is.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
     /// Whether the answer is for programs.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
@@ -152,11 +169,38 @@ pub(crate) fn printable(text: &str) -> String {
     shown
 }
 
-fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>) -> String {
+/// A table of an answer that has several.
+pub(crate) struct Section {
+    title: String,
+    rows: Vec<Vec<String>>,
+}
+
+impl Section {
+    pub(crate) fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// A row of names of columns.
+    pub(crate) fn head<const N: usize>(mut self, names: [&str; N]) -> Self {
+        self.row(names.map(str::to_owned));
+        self
+    }
+
+    fn text(&self) -> String {
+        let title = printable(&self.title) + "\n";
+        if self.rows.is_empty() { title } else { title + &table(self.rows.iter().cloned()) }
+    }
+}
+
+fn table<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for row in rows {
-        table.add_row(row.map(|cell| printable(&cell)));
+        table.add_row(row.into_iter().map(|cell| printable(&cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));

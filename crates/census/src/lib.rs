@@ -15,10 +15,16 @@
 //! * [`bolt`]: pages, trees and buckets of bbolt, the format of etcd's files
 //! * [`mvcc`]: revisions, keys and what etcd says of itself
 //! * [`classify`]: how one value is encrypted, and which key it needs
+//! * [`survey`]: all values of a file, counted by what they need
+//! * [`answers`]: what surveys say of a key, a configuration, each other; pure
+//! * [`policy`]: what somebody wants of a survey; pure
 #[cfg(test)]
 mod corpus;
 
+pub mod answers;
 pub mod bolt;
 pub mod classify;
 pub mod mvcc;
+pub mod policy;
 pub mod snapshot;
+pub mod survey;

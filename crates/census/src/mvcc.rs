@@ -27,7 +27,7 @@ pub use error::{Error, ValueFault};
 pub use facts::{Member, NEWEST_STORAGE, StoreFacts};
 pub use fingerprints::Fingerprints;
 pub use key_value::KeyValue;
-pub use live::{Counts, Live};
+pub use live::{Counts, Live, Standing};
 pub use revision::Revision;
 pub use revisions::{Item, Revisions};
 

@@ -1,5 +1,6 @@
 //! The census against what the lab itself wrote.
 
+mod answers;
 mod classes;
 mod etcd_files;
 mod ground_truth;

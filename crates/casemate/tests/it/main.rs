@@ -1,6 +1,7 @@
 //! Tests of the command line, and of the shape of the whole workspace.
 mod admin;
 mod audit;
+mod census;
 mod daemon;
 mod docs;
 mod doctor;

@@ -22,6 +22,15 @@ pub struct Counts {
     pub outside: u64,
 }
 
+/// Whether a value is what its key is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is.
+    Live,
+    /// Overwritten or deleted since, and not compacted away: who asks etcd for an older revision gets it.
+    Past,
+}
+
 impl<'db> Live<'db> {
     pub(super) fn new(revisions: Revisions<'db>, seen: Fingerprints, prefix: &[u8]) -> Self {
         let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix).to_vec();
@@ -34,29 +43,41 @@ impl<'db> Live<'db> {
     /// If a revision or a page is damaged.
     pub fn next_item(&mut self) -> Result<Option<Item<'_>>, Error> {
         while self.revisions.advance()? {
-            if self.count()? {
+            if self.count()? == Some(Standing::Live) {
                 return self.revisions.item();
             }
         }
         Ok(None)
     }
 
-    /// Counts the revision that it stands at, and tells whether it is what a key is now.
-    fn count(&mut self) -> Result<bool, Error> {
+    /// The next value under the prefix, those that were overwritten or deleted since among them; `None` at the end.
+    ///
+    /// # Errors
+    /// If a revision or a page is damaged.
+    pub fn next_value(&mut self) -> Result<Option<(Item<'_>, Standing)>, Error> {
+        while self.revisions.advance()? {
+            if let Some(standing) = self.count()? {
+                return Ok(self.revisions.item()?.map(|item| (item, standing)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Counts the revision that it stands at; `None` if it has no value, or is outside of the prefix.
+    fn count(&mut self) -> Result<Option<Standing>, Error> {
         let Self { revisions, seen, prefix, counts } = self;
-        let Some(Item { deletes, pair, .. }) = revisions.item()? else { return Ok(false) };
-        let counter = if !is_under(prefix, pair.key) {
-            &mut counts.outside
+        let Some(Item { deletes, pair, .. }) = revisions.item()? else { return Ok(None) };
+        let (counter, standing) = if !is_under(prefix, pair.key) {
+            (&mut counts.outside, None)
         } else if !seen.insert(pair.key) {
-            &mut counts.past
+            (&mut counts.past, (!deletes).then_some(Standing::Past))
         } else if deletes {
-            &mut counts.deleted
+            (&mut counts.deleted, None)
         } else {
-            counts.live += 1;
-            return Ok(true);
+            (&mut counts.live, Some(Standing::Live))
         };
         *counter += 1;
-        Ok(false)
+        Ok(standing)
     }
 
     /// What it came by so far; after the last key, of all.

@@ -1,0 +1,171 @@
+//! Files to surveys.
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use casemate_census::snapshot::{Error, Integrity, Options, Snapshot};
+use casemate_census::survey::{Survey, survey};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::output::{Exit, Failure, Output};
+
+/// A file that was read to its end.
+pub(super) struct Scanned {
+    pub(super) file: String,
+    pub(super) bytes: u64,
+    pub(super) checksum: Checksum,
+    pub(super) survey: Survey,
+}
+
+/// Whether a file is as it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Checksum {
+    /// The SHA-256 behind it is that of its bytes.
+    Verified,
+    /// It carries none.
+    Absent,
+}
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ScanError {
+    #[error(transparent)]
+    File(#[from] Error),
+    #[error(
+        "{0}: its bytes are not those of the SHA-256 behind them: it was damaged since it was made. Take another copy"
+    )]
+    Damaged(String),
+}
+
+/// The files that `paths` are: folders stand for what is in them.
+pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let unreadable =
+            |error: io::Error| Failure::new(Exit::Usage, &format_args!("{}: {error}", path.display()));
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if !is_hidden && entry.path().is_file() {
+                inside.push(entry.path());
+            }
+        }
+        if inside.is_empty() {
+            let nothing = format_args!("{}: there is no file in this folder", path.display());
+            return Err(Failure::new(Exit::Usage, &nothing));
+        }
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+/// Opens a file and compares its checksum.
+pub(super) fn open(path: &Path, output: &Output) -> Result<(Snapshot, Checksum), ScanError> {
+    let snapshot = Snapshot::open(path, Options::default())?;
+    let file = path.display().to_string();
+    let mut progress = Progress::new(output, format!("{file}: checksum"), "bytes", snapshot.len());
+    let checksum = match snapshot.check_integrity(|read| progress.at(read, read))? {
+        Integrity::Verified => Checksum::Verified,
+        Integrity::Absent => Checksum::Absent,
+        Integrity::Mismatch => return Err(ScanError::Damaged(file)),
+    };
+    drop(progress);
+    if checksum == Checksum::Absent && snapshot.is_locked() {
+        output
+            .note(format_args!("{file}: an etcd that starts on this file meanwhile waits until it is read"));
+    }
+    Ok((snapshot, checksum))
+}
+
+/// Reads all of a file.
+pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned, ScanError> {
+    let (snapshot, checksum) = open(path, output)?;
+    let store = snapshot.store()?;
+    let file = path.display().to_string();
+    let mut progress = Progress::new(output, file.clone(), "values", snapshot.database().meta().pages);
+    let survey = survey(&store, prefix, |values| {
+        let counts = values.counts();
+        progress.at(values.pages_visited(), counts.live + counts.past);
+    })
+    .map_err(|error| snapshot.error(error))?;
+    drop(progress);
+    snapshot.ensure_unchanged()?;
+    Ok(Scanned { file, bytes: snapshot.len(), checksum, survey })
+}
+
+/// One line on a terminal, with rate and time left.
+struct Progress {
+    what: String,
+    unit: &'static str,
+    all: u64,
+    begun: Instant,
+    next: Option<Instant>,
+    is_shown: bool,
+}
+
+const INTERVAL: Duration = Duration::from_millis(200);
+
+impl Progress {
+    fn new(output: &Output, what: String, unit: &'static str, all: u64) -> Self {
+        let begun = Instant::now();
+        let next = output.is_watched().then(|| begun + INTERVAL);
+        Self { what: crate::output::printable(&what), unit, all, begun, next, is_shown: false }
+    }
+
+    /// `done` of all, in which `count` were met.
+    fn at(&mut self, done: u64, count: u64) {
+        let Some(next) = self.next else { return };
+        // Looking at a clock for each value would be work, too.
+        if !count.is_multiple_of(1024) {
+            return;
+        }
+        let now = Instant::now();
+        if now < next {
+            return;
+        }
+        self.next = Some(now + INTERVAL);
+        self.is_shown = true;
+        let line = line(done, self.all, count, self.unit, now - self.begun);
+        let _ = write!(io::stderr(), "\r{}: {line}\x1b[K", self.what);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.is_shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn line(done: u64, all: u64, count: u64, unit: &str, took: Duration) -> String {
+    let share = (done as f64 / all.max(1) as f64).clamp(f64::EPSILON, 1.0);
+    let seconds = took.as_secs_f64();
+    let left = seconds / share - seconds;
+    format!(
+        "{:.0} %, {count} {unit}, {:.0} a second, about {left:.0} s left",
+        share * 100.0,
+        count as f64 / seconds
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_tells_rate_and_time_left() {
+        let told = line(25, 100, 5000, "values", Duration::from_secs(10));
+        assert_eq!(told, "25 %, 5000 values, 500 a second, about 30 s left");
+        // A file may say that it has no pages.
+        assert!(line(5, 0, 5, "values", Duration::from_secs(1)).starts_with("100 %"));
+    }
+}

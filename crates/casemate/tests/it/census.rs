@@ -1,0 +1,99 @@
+//! `casemate census`: command lines and files that are wrong. What is told of right ones is compared with a real cluster
+//! in the lab.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use assert_cmd::assert::Assert;
+use serde_json::Value;
+
+use crate::program::casemate;
+
+fn said(done: &Assert) -> String {
+    let output = done.get_output();
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn what_is_wrong_on_the_command_line_is_told_before_anything_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("config.yaml"), "kind: EncryptionConfiguration\n").unwrap();
+    fs::write(at("policy.yaml"), "kind: CensusPolicy\nrules: []\n").unwrap();
+    fs::write(at("empty.yaml"), "apiVersion: casemate.dev/v1alpha1\nkind: CensusPolicy\nrules: []\n")
+        .unwrap();
+    fs::create_dir(at("nothing")).unwrap();
+    for (arguments, says) in [
+        ("census snapshot".to_owned(), "<FILE>"),
+        ("census snapshot a.db --needs key1".to_owned(), "aescbc:NAME"),
+        ("census snapshot a.db --may-go local-kek:00".to_owned(), "64 hex digits"),
+        ("census snapshot a.db --have kms:v3:a".to_owned(), "its kind is not known"),
+        (format!("census snapshot a.db --encryption-config {}", at("config.yaml")), "apiVersion"),
+        (format!("census snapshot a.db --encryption-config {}", at("absent.yaml")), "can't be read"),
+        (format!("census snapshot a.db --policy {}", at("policy.yaml")), "apiVersion"),
+        (format!("census snapshot a.db --policy {}", at("empty.yaml")), "rules is empty"),
+        (format!("census snapshot {}", at("nothing")), "no file in this folder"),
+        ("census object a.db default".to_owned(), "NAMESPACE/NAME"),
+    ] {
+        let said = said(&casemate(&arguments).assert().code(2));
+        assert!(said.contains(says), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn what_is_no_file_of_etcd_leaves_every_question_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("notes.txt"), "no database").unwrap();
+    let (notes, absent) = (at("notes.txt"), at("absent.db"));
+    for arguments in [
+        format!("census snapshot {notes}"),
+        format!("census snapshot {absent} --needs aescbc:key1"),
+        format!("census snapshot {} --may-go aescbc:key1", folder.path().display()),
+        format!("census object {notes} default/a"),
+        format!("census diff {notes} {absent}"),
+    ] {
+        casemate(&arguments).assert().code(3);
+    }
+    let done =
+        casemate(&format!("census snapshot {notes} --may-go aescbc:key1 --output json")).assert().code(3);
+    let answer: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!(answer["may_go"]["verdict"], "unknown");
+    assert_eq!(answer["failed"][0]["file"], notes.as_str());
+    let told = said(&casemate(&format!("census snapshot {notes}")).assert().code(3));
+    assert!(told.contains("NOT READ") && told.contains("notes.txt"), "{told}");
+}
+
+#[test]
+fn a_kept_answer_is_compared_if_it_is_of_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let survey = |live: u64| {
+        let tally = |values: u64| {
+            format!(
+                r#"{{"values": {values}, "bytes": 0, "annotation_bytes": 0, "oldest": 2, "newest": 2, "examples": []}}"#
+            )
+        };
+        format!(
+            r#"{{"survey": {{"prefix": "/registry", "revision": 9, "compacted": null, "live": {live}, "deleted": 0, "past": 0,
+                "outside": 0, "ungrouped": 0, "malformed": [], "groups": [{{"resource": {{"name": "secrets", "group": ""}},
+                "encryption": {{"kind": "local", "cipher": "aescbc", "key": "key1"}}, "live": {}, "past": {}}}]}}}}"#,
+            tally(live),
+            tally(0)
+        )
+    };
+    let file = |name: &str, surveys: &[String]| {
+        fs::write(at(name), format!(r#"{{"files": [{}], "failed": []}}"#, surveys.join(", "))).unwrap();
+        at(name)
+    };
+    let (one, more) = (file("one.json", &[survey(1)]), file("more.json", &[survey(3)]));
+    casemate(&format!("census diff {one} {one}")).assert().code(0);
+    let told = said(&casemate(&format!("census diff {one} {more}")).assert().code(1));
+    assert!(told.contains("aescbc:key1") && told.contains("1 -> 3"), "{told}");
+    let two = file("two.json", &[survey(1), survey(3)]);
+    let told = said(&casemate(&format!("census diff {one} {two}")).assert().code(2));
+    assert!(told.contains("about 2 files"), "{told}");
+    fs::write(at("other.json"), "{}").unwrap();
+    let told = said(&casemate(&format!("census diff {one} {}", at("other.json"))).assert().code(2));
+    assert!(told.contains("is no answer of"), "{told}");
+}

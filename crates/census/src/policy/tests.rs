@@ -1,0 +1,100 @@
+use super::*;
+use crate::survey::tests::{AESCBC, KMS_V2, PROTOBUF, sample, survey_below, survey_of};
+
+const HEAD: &str = "apiVersion: casemate.dev/v1alpha1\nkind: CensusPolicy\n";
+/// When the local KEK of the sample was made.
+const CREATED: u64 = 1_764_500_000;
+const DAY: u64 = 24 * 3600;
+
+fn rules(rules: &str) -> Policy {
+    Policy::parse(&format!("{HEAD}{rules}")).unwrap()
+}
+
+fn found(policy: &Policy, survey: &Survey, now: u64) -> Vec<(Option<usize>, String)> {
+    policy.judge(survey, now).violations.into_iter().map(|one| (one.rule, one.what)).collect()
+}
+
+#[test]
+fn what_a_policy_finds() {
+    let survey = survey_of(&[
+        ("/registry/secrets/a/plain", sample(PROTOBUF)),
+        ("/registry/secrets/a/local", sample(AESCBC)),
+        ("/registry/secrets/a/ours", sample(KMS_V2)),
+        ("/registry/configmaps/a/plain", sample(PROTOBUF)),
+    ]);
+    let count = |text: &str| found(&rules(text), &survey, CREATED + 100 * DAY).len();
+    for (rule, violations) in [
+        ("rules: [{resources: [secrets], allow: [kms:v2:casemate]}]", 2),
+        ("rules: [{resources: [secrets], allow: ['kms:v2', plaintext]}]", 1),
+        ("rules: [{resources: [secrets], allow: [aescbc, 'kms:v2', plaintext]}]", 0),
+        ("rules: [{resources: [secrets], allow: ['aescbc:key2', 'kms:v2', plaintext]}]", 1),
+        ("rules: [{resources: [secrets], allow: ['root:transit:/transit/k8s/3/1764500000']}]", 2),
+        ("rules: [{resources: [configmaps], allow: [kms:v2:casemate]}]", 1),
+        ("rules: [{resources: ['*.'], allow: [kms:v2:casemate]}]", 3),
+        ("rules: [{resources: ['*.*'], allow: [kms:v2:casemate]}]", 3),
+        ("rules: [{resources: [deployments.apps], allow: [kms:v2:casemate]}]", 0),
+        // The record's KEK is 100 days old, and aescbc does not tell.
+        ("rules: [{resources: [secrets], allow: [aescbc, 'kms:v2', plaintext], maxKeyAge: 90d}]", 2),
+        ("rules: [{resources: [secrets], allow: [aescbc, 'kms:v2', plaintext], maxKeyAge: 101d}]", 1),
+        // Each rule holds.
+        ("rules: [{resources: [secrets], allow: ['kms:v2']}, {resources: [secrets], allow: [aescbc]}]", 4),
+    ] {
+        assert_eq!(count(rule), violations, "{rule}");
+    }
+}
+
+#[test]
+fn old_revisions_count_if_the_policy_says_so() {
+    let survey = survey_of(&[
+        ("/registry/secrets/a/one", sample(PROTOBUF)),
+        ("/registry/secrets/a/one", sample(KMS_V2)),
+    ]);
+    let rule = "resources: [secrets], allow: ['kms:v2']";
+    assert_eq!(found(&rules(&format!("rules: [{{{rule}}}]")), &survey, CREATED), []);
+    let strict = rules(&format!("rules: [{{{rule}, includePast: true}}]"));
+    let found = found(&strict, &survey, CREATED);
+    assert_eq!(found, [(Some(0), "plaintext (protobuf); allowed is kms:v2".to_owned())]);
+}
+
+#[test]
+fn malformed_values_are_refused_unless_they_are_allowed() {
+    let survey = survey_of(&[("/registry/pods/a/one", Some(b"k8s:enc:kms:v2:".to_vec()))]);
+    let rule = "rules: [{resources: [secrets], allow: ['kms:v2']}]";
+    assert_eq!(found(&rules(rule), &survey, 0), [(None, "malformed: nobody can read it".to_owned())]);
+    assert_eq!(found(&rules(&format!("{rule}\nmalformed: allow")), &survey, 0), []);
+}
+
+#[test]
+fn what_cant_be_told_is_no_yes() {
+    let unclear = |rule: &str, survey: &Survey| rules(rule).judge(survey, 0).unclear.join("\n");
+    let rule = "rules: [{resources: ['*.example.com'], allow: ['kms:v2']}]";
+    let gadgets = survey_of(&[("/registry/gadgets/a/one", sample(PROTOBUF))]);
+    assert!(unclear(rule, &gadgets).contains("API group"));
+    let elsewhere = survey_below("/other", &[("/registry/secrets/a/one", sample(AESCBC))]);
+    assert!(unclear(rule, &elsewhere).contains("nothing is below /other"));
+    assert_eq!(unclear("rules: [{resources: [secrets], allow: ['kms:v2']}]", &gadgets), "");
+}
+
+#[test]
+fn a_policy_that_would_be_kept_by_anything_is_refused() {
+    for (text, says) in [
+        ("", "end of input"),
+        (
+            "apiVersion: v1\nkind: CensusPolicy\nrules: [{resources: [a], allow: [aescbc]}]",
+            "write `casemate.dev/v1alpha1`",
+        ),
+        (&format!("{HEAD}rules: []"), "rules is empty"),
+        (&format!("{HEAD}rules: [{{resources: [], allow: [aescbc]}}]"), "rules[0].resources is empty"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: []}}]"), "rules[0].allow is empty"),
+        (&format!("{HEAD}rules: [{{resources: [secrets]}}]"), "allow"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: [kms]}}]"), "a kind alone"),
+        (&format!("{HEAD}rules: [{{resources: ['*'], allow: [aescbc]}}]"), "for the core group"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc], maxKeyAge: 90}}]"), "age"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc], maxKeyAge: 0d}}]"), "no age"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc], maxAge: 9d}}]"), "maxAge"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc]}}]\nmalformed: maybe"), "maybe"),
+    ] {
+        let error = Policy::parse(text).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}

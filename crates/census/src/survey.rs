@@ -1,0 +1,319 @@
+//! All values of a file, counted by what they need.
+//!
+//! A [`Survey`] is small whatever it was made of, and is all that the [`answers`](crate::answers) need: it can be kept as
+//! JSON, and compared with one of another day. What it tells apart is a [`Group`]: one resource, encrypted in one way, down
+//! to the local KEK. Values that were overwritten or deleted, and that etcd still has, are counted apart from live ones.
+//!
+//! Bounds: at most [`MAX_GROUPS`] groups, of which each has [`MAX_EXAMPLES`] objects by name; what does not fit is counted
+//! in [`Survey::ungrouped`], and then no answer is a yes.
+mod encryption;
+mod key;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::BTreeMap;
+
+use casemate_encryption_config::GroupResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use encryption::{Encryption, RecordKeys};
+pub use key::{Key, KeyError};
+
+use crate::classify::{Class, Classifier, Malformed, Name, ObjectPath};
+use crate::mvcc::{self, Counts, Item, Live, Standing, Store, StoreFacts};
+
+/// The most groups that are told apart.
+pub const MAX_GROUPS: usize = 4096;
+/// The most objects that are named for a group, live and past each.
+pub const MAX_EXAMPLES: usize = 5;
+/// The most malformed values that are named.
+pub const MAX_MALFORMED: usize = 100;
+
+/// What one file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Survey {
+    /// Below which key of etcd was looked.
+    pub prefix: String,
+    /// The newest revision of etcd that is there: of when it is.
+    pub revision: Option<u64>,
+    /// Up to this revision, what was overwritten is gone.
+    pub compacted: Option<u64>,
+    /// Objects that are there.
+    pub live: u64,
+    /// Objects that were deleted, and of which etcd still knows.
+    pub deleted: u64,
+    /// Older revisions that were not compacted away, deletions among them.
+    pub past: u64,
+    /// Revisions of keys outside of the prefix, at which nobody looked.
+    pub outside: u64,
+    /// Values, sorted by what they are.
+    pub groups: Vec<Entry>,
+    /// Values that are in no group, because there were too many groups.
+    pub ungrouped: u64,
+    /// Malformed values, the first ones of them.
+    pub malformed: Vec<MalformedValue>,
+}
+
+/// A group, and how much is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Entry {
+    /// What they have in common.
+    #[serde(flatten)]
+    pub group: Group,
+    /// Values that are what their objects are now.
+    pub live: Tally,
+    /// Values that were overwritten or deleted, and not compacted away.
+    pub past: Tally,
+}
+
+/// What values have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Group {
+    /// Whose values they are.
+    pub resource: Resource,
+    /// How they are encrypted.
+    pub encryption: Encryption,
+}
+
+/// Whose values they are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// By the name that EncryptionConfigurations have for it; empty for keys that name no object.
+    pub name: String,
+    /// API group; empty for the core group, absent where the key in etcd does not tell.
+    pub group: Option<String>,
+}
+
+/// How many values, how large and how old.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tally {
+    /// How many.
+    pub values: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// How many of these bytes are annotations of a KMS v2 plugin: what its records cost.
+    pub annotation_bytes: u64,
+    /// The oldest revision among them.
+    pub oldest: Option<u64>,
+    /// The newest revision among them.
+    pub newest: Option<u64>,
+    /// Keys in etcd of some of them, newest first.
+    pub examples: Vec<String>,
+}
+
+/// A value that contradicts its own mark.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MalformedValue {
+    /// Its key in etcd.
+    pub key: String,
+    /// The revision that wrote it.
+    pub revision: u64,
+    /// Whether it is what its object is now.
+    pub live: bool,
+    /// What is wrong with it.
+    pub reasons: Vec<String>,
+}
+
+/// Surveys all of `store` under `prefix`. `progress` is told after each value how far it is.
+///
+/// # Errors
+/// If a page or a revision is damaged.
+pub fn survey(
+    store: &Store<'_>,
+    prefix: &str,
+    mut progress: impl FnMut(&Live<'_>),
+) -> Result<Survey, mvcc::Error> {
+    let mut values = store.live(prefix.as_bytes())?;
+    let mut surveyor = Surveyor::new(prefix);
+    while let Some((item, standing)) = values.next_value()? {
+        surveyor.add(&item, standing);
+        progress(&values);
+    }
+    Ok(surveyor.finish(store.facts(), values.counts()))
+}
+
+/// Makes a survey of one value after another.
+#[derive(Debug)]
+pub struct Surveyor {
+    survey: Survey,
+    classifier: Classifier,
+    places: BTreeMap<Group, usize>,
+    recent: Vec<Recent>,
+}
+
+/// A group that came by a moment ago: most values are like their neighbours, and no text is copied for them.
+#[derive(Debug)]
+struct Recent {
+    resource: Resource,
+    class: Class,
+    place: Option<usize>,
+}
+
+/// How many are compared.
+const RECENT: usize = 16;
+
+impl Surveyor {
+    /// One that has seen nothing. Objects are named by their keys below `prefix`.
+    pub fn new(prefix: &str) -> Self {
+        let survey = Survey { prefix: prefix.to_owned(), ..Survey::default() };
+        Self { survey, classifier: Classifier::new(), places: BTreeMap::new(), recent: Vec::new() }
+    }
+
+    /// Counts one value.
+    pub fn add(&mut self, item: &Item<'_>, standing: Standing) {
+        let class = self.classifier.classify(item.pair.value);
+        let revision = item.revision.main;
+        if let Class::Malformed(malformed) = &class {
+            self.survey.note_malformed(item, standing, malformed);
+        }
+        let annotations = annotation_bytes(&class);
+        let path = ObjectPath::parse(&self.survey.prefix, item.pair.key);
+        let Some(place) = self.place(path, class) else {
+            self.survey.ungrouped += 1;
+            return;
+        };
+        let entry = &mut self.survey.groups[place];
+        let tally = match standing {
+            Standing::Live => &mut entry.live,
+            Standing::Past => &mut entry.past,
+        };
+        tally.values += 1;
+        tally.bytes += item.pair.value.len() as u64;
+        tally.annotation_bytes += annotations;
+        tally.oldest = Some(tally.oldest.map_or(revision, |oldest| oldest.min(revision)));
+        tally.newest = Some(tally.newest.map_or(revision, |newest| newest.max(revision)));
+        if tally.examples.len() < MAX_EXAMPLES {
+            tally.examples.push(shown(item.pair.key));
+        }
+    }
+
+    /// The survey, with what etcd says of itself.
+    pub fn finish(self, facts: &StoreFacts, counts: Counts) -> Survey {
+        let Counts { live, deleted, past, outside } = counts;
+        let mut survey = Survey { live, deleted, past, outside, ..self.survey };
+        survey.revision = facts.latest.map(|revision| revision.main);
+        survey.compacted = facts.compacted.map(|revision| revision.main);
+        survey.groups.sort_by(|one, other| one.group.cmp(&other.group));
+        survey
+    }
+
+    /// Where the group of such a value stands; `None` if there is no room for it.
+    fn place(&mut self, path: Option<ObjectPath<'_>>, class: Class) -> Option<usize> {
+        if let Some(found) = self.recent.iter().position(|recent| recent.is(path, &class)) {
+            self.recent.swap(0, found);
+            return self.recent[0].place;
+        }
+        let resource = Resource::of(path);
+        let group = Group { resource: resource.clone(), encryption: Encryption::of(&class) };
+        let place = match self.places.get(&group) {
+            Some(place) => Some(*place),
+            None if self.places.len() == MAX_GROUPS => None,
+            None => {
+                let place = self.survey.groups.len();
+                let (live, past) = (Tally::default(), Tally::default());
+                self.survey.groups.push(Entry { group: group.clone(), live, past });
+                self.places.insert(group, place);
+                Some(place)
+            }
+        };
+        self.recent.truncate(RECENT - 1);
+        self.recent.insert(0, Recent { resource, class, place });
+        place
+    }
+}
+
+impl Recent {
+    fn is(&self, path: Option<ObjectPath<'_>>, class: &Class) -> bool {
+        let Resource { name, group } = &self.resource;
+        let (found, its_group) = path.map_or(("", None), |path| (path.resource, path.group));
+        name == found && group.as_deref() == its_group && self.class == *class
+    }
+}
+
+impl Survey {
+    /// Each key that opens something, with how many live and past values it opens.
+    pub fn keys(&self) -> BTreeMap<Key, (u64, u64)> {
+        let mut keys = BTreeMap::new();
+        for entry in &self.groups {
+            for key in entry.group.encryption.keys() {
+                let (live, past) = keys.entry(key).or_insert((0, 0));
+                *live += entry.live.values;
+                *past += entry.past.values;
+            }
+        }
+        keys
+    }
+
+    /// Whether nothing was found where others have something: the prefix is another one.
+    pub fn looked_elsewhere(&self) -> bool {
+        self.live + self.past + self.deleted == 0 && self.outside > 0
+    }
+
+    fn note_malformed(&mut self, item: &Item<'_>, standing: Standing, malformed: &Malformed) {
+        if self.malformed.len() < MAX_MALFORMED {
+            self.malformed.push(MalformedValue {
+                key: shown(item.pair.key),
+                revision: item.revision.main,
+                live: standing == Standing::Live,
+                reasons: malformed.reasons.iter().map(ToString::to_string).collect(),
+            });
+        }
+    }
+}
+
+impl Entry {
+    /// Values, live and past.
+    pub fn values(&self) -> u64 {
+        self.live.values + self.past.values
+    }
+}
+
+impl Resource {
+    /// The longest name and group that Kubernetes has.
+    const LONGEST: usize = 253;
+
+    /// Of a key in etcd. What no name has is not shown.
+    pub fn of(path: Option<ObjectPath<'_>>) -> Self {
+        let known = path.filter(|path| {
+            let texts = [path.resource, path.group.unwrap_or_default()];
+            texts.iter().all(|text| text.len() <= Self::LONGEST && !text.contains(char::is_control))
+        });
+        Self {
+            name: known.map(|path| path.resource.to_owned()).unwrap_or_default(),
+            group: known.and_then(|path| path.group).map(str::to_owned),
+        }
+    }
+
+    /// As EncryptionConfigurations name it; `None` where the group is not known.
+    pub fn group_resource(&self) -> Option<GroupResource> {
+        Some(GroupResource { group: self.group.clone()?, resource: self.name.clone() })
+    }
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.name.as_str(), self.group.as_deref()) {
+            ("", _) => f.write_str("(no object)"),
+            (name, None | Some("")) => f.write_str(name),
+            (name, Some(group)) => write!(f, "{name}.{group}"),
+        }
+    }
+}
+
+fn annotation_bytes(class: &Class) -> u64 {
+    match class {
+        Class::KmsV2(kms) => kms.annotations.iter().map(|annotation| annotation.bytes as u64).sum(),
+        _ => 0,
+    }
+}
+
+fn shown(key: &[u8]) -> String {
+    Name::new(key).to_string()
+}
