@@ -178,8 +178,8 @@ impl Value {
         for key in &self.keys {
             row("opened by", key.to_string());
         }
-        for (name, value) in [("DEK source", self.dek_source.as_ref())] {
-            value.into_iter().for_each(|value| row(name, format!("sha256:{value}")));
+        if let Some(digest) = &self.dek_source {
+            row("DEK source", format!("sha256:{digest}"));
         }
         for fault in &self.faults {
             row("PROBLEM", fault.clone());

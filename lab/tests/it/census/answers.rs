@@ -8,7 +8,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casemate_lab::{Apiserver, Encryption, Lab, Plugin, product};
+use casemate_lab::{Apiserver, Encryption, Lab, Plugin, plugin::product};
 use serde_json::Value;
 
 use super::ground_truth::GroundTruth;
@@ -162,7 +162,7 @@ fn every_answer_is_what_the_lab_wrote() {
             census(&["object", text(&mixed), &format!("default/{name}"), "--resource", "secrets"]);
         assert_eq!(code, 0);
         assert!(
-            object["values"][0]["keys"].as_array().unwrap().iter().any(|found| **found == *key),
+            object["values"][0]["keys"].as_array().unwrap().iter().any(|found| *found == *key.as_str()),
             "{object:#}"
         );
     }
