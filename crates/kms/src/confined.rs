@@ -102,12 +102,12 @@ pub(crate) fn probe(config: &Config, file: &ConfigFile, output: Output) -> ExitC
                     })
                 })
                 .collect();
-            println!("{}", serde_json::json!({"attempts": attempts, "held": held}));
+            tell!("{}", serde_json::json!({"attempts": attempts, "held": held}));
         }
         Output::Table => {
             for (attempt, _, outcome, logged) in &lines {
                 let verdict = if outcome.held { "ok  " } else { "FAIL" };
-                println!("{verdict}  {}: {}; {logged}", attempt.word(), outcome.detail);
+                tell!("{verdict}  {}: {}; {logged}", attempt.word(), outcome.detail);
             }
         }
     }

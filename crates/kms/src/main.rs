@@ -1,11 +1,22 @@
 //! `casemate-kms`: serve, check, probe, version, schema.
 
+/// Prints a line, as `println!` does, and without its panics.
+macro_rules! tell {
+    ($($what:tt)*) => {
+        $crate::told({
+            use std::io::Write as _;
+            writeln!(std::io::stdout(), $($what)*)
+        })
+    };
+}
+
 mod confined;
 
 use std::alloc::System;
+use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::{Duration, SystemTime};
 
 use casemate_daemon::confine::{ConfineError, Enforced};
@@ -98,7 +109,7 @@ fn main() -> ExitCode {
             code
         }
         Command::Schema => {
-            println!("{:#}", Config::schema().as_value());
+            tell!("{:#}", Config::schema().as_value());
             ExitCode::SUCCESS
         }
         Command::Version { output } => {
@@ -242,7 +253,7 @@ fn report(
         }
     };
     match output {
-        Output::Json => println!("{}", serde_json::json!({"findings": findings})),
+        Output::Json => tell!("{}", serde_json::json!({"findings": findings})),
         Output::Table => {
             for finding in &findings {
                 let verdict = match finding.good {
@@ -251,11 +262,21 @@ fn report(
                     false if finding.subject == NEEDS_RESTART => "NOTE",
                     false => "FAIL",
                 };
-                println!("{verdict}  {}  {}: {}", finding.provider, finding.subject, finding.detail);
+                tell!("{verdict}  {}  {}: {}", finding.provider, finding.subject, finding.detail);
             }
         }
     }
     if findings.iter().all(|finding| finding.good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A reader that went away (`| head`) has what it wanted.
+fn told(written: io::Result<()>) {
+    if let Err(error) = written.and_then(|()| io::stdout().flush())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        eprintln!("casemate-kms: can't write to stdout: {error}");
+        process::exit(1);
+    }
 }
 
 fn version(output: Output) {
@@ -264,16 +285,16 @@ fn version(output: Output) {
         Output::Json => {
             let (configuration, key_services) = (API_VERSION, KEY_SERVICES);
             let said = Plugin { version, configuration, kms: "v2", record_format: 1, key_services };
-            println!("{}", serde_json::json!(said));
+            tell!("{}", serde_json::json!(said));
         }
         Output::Table => {
             for [name, value] in version.rows() {
-                println!("{name:<13}  {value}");
+                tell!("{name:<13}  {value}");
             }
-            println!("configuration  {API_VERSION}");
-            println!("kms            v2");
-            println!("record format  1");
-            println!("key services   {}", KEY_SERVICES.join(", "));
+            tell!("configuration  {API_VERSION}");
+            tell!("kms            v2");
+            tell!("record format  1");
+            tell!("key services   {}", KEY_SERVICES.join(", "));
         }
     }
 }

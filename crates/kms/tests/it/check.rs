@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use casemate_keyservice::file::{FileKeyId, KeyFile, Keyring, Secret};
@@ -307,5 +307,28 @@ fn a_configuration_that_others_can_write_is_not_used() {
         assert!(ended.code() == Some(2) && log.contains(&said), "{log}");
         set_mode(&at, safe);
         assert_eq!(host.run(&["check"]).status.code(), Some(0));
+    }
+}
+
+#[test]
+fn who_stops_reading_makes_no_panic_and_a_full_disk_is_told() {
+    for verb in [&["schema"][..], &["version"], &["version", "--output", "json"]] {
+        let spawn = |stdout: Stdio| {
+            Command::new(program()).args(verb).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let mut deaf = spawn(Stdio::piped());
+        drop(deaf.stdout.take());
+        let ended = deaf.wait_with_output().unwrap();
+        assert_eq!(
+            (ended.status.code(), String::from_utf8(ended.stderr).unwrap().as_str()),
+            (Some(0), ""),
+            "{verb:?}"
+        );
+
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = spawn(full.into()).wait_with_output().unwrap();
+        let told = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{verb:?}: {told}");
+        assert!(told.starts_with("casemate-kms: can't write to stdout: No space left"), "{verb:?}: {told}");
     }
 }
