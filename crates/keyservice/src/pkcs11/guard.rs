@@ -112,7 +112,7 @@ impl Guard {
             Some(place) => during.tried.remove(place),
             None => Tried::new(pin, &self.token),
         };
-        self.may(&tried, turn.accepted.as_ref() == Some(&pin.file), now)?;
+        self.may(pin, &tried, turn.accepted.as_ref() == Some(&pin.file), now)?;
         tried.unclear += 1;
         tried.last = now;
         during.tried.push(tried);
@@ -122,7 +122,7 @@ impl Guard {
         Ok(Attempt { turn, guard: self.clone(), pin: pin.file.clone(), before, during })
     }
 
-    fn may(&self, tried: &Tried, accepted_before: bool, now: u64) -> Result<(), Failure> {
+    fn may(&self, pin: &Pin, tried: &Tried, accepted_before: bool, now: u64) -> Result<(), Failure> {
         // A clock that was set back must not make it wait for years.
         let waited = now.checked_sub(tried.last).unwrap_or(u64::MAX);
         let left = BETWEEN_TRIES.as_secs().saturating_sub(waited).div_ceil(60);
@@ -154,8 +154,10 @@ impl Guard {
             self.token
         );
         let remedy = format!(
-            "write the right PIN into the file. If the PIN is right all the same, since it was changed on the token or the \
+            "write the right PIN into {}{}. If the PIN is right all the same, since it was changed on the token or the \
              module failed at login: delete {}",
+            pin.path.display(),
+            pin.oddity(),
             self.file.display()
         );
         Err(Failure::new(Class::Credential, what, remedy))

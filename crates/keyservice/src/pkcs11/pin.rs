@@ -3,7 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,8 @@ const BOM: &str = "\u{feff}";
 
 /// What a PIN file holds.
 pub(super) struct Pin {
+    /// Where it stands.
+    pub(super) path: PathBuf,
     pin: Zeroizing<String>,
     pub(super) content: Zeroizing<Vec<u8>>,
     pub(super) file: Identity,
@@ -95,7 +97,13 @@ impl Pin {
             return Err(credential("it has more than one line", only_pin));
         }
         let pin = Zeroizing::new(pin.to_owned());
-        Ok(Self { pin, content, file: Identity::of(&metadata), left_out })
+        Ok(Self { path: path.to_owned(), pin, content, file: Identity::of(&metadata), left_out })
+    }
+
+    /// What is likely wrong with a PIN that a token refuses, if that can be seen.
+    pub(super) fn oddity(&self) -> &'static str {
+        let bare = self.pin.trim().len() == self.pin.len();
+        if bare { "" } else { " (it begins or ends with a space, which is taken as a part of the PIN)" }
     }
 
     pub(super) fn expose(&self) -> &str {

@@ -191,6 +191,12 @@ impl Module {
         match code::verdict(&error) {
             Verdict::Refused => {
                 let mut failure = code::failure(&error, &doing);
+                failure.remedy = format!(
+                    "put the token's user PIN into the PIN file {}{}; this one is not tried again, since a few wrong ones \
+                     lock a token. `pkcs11-tool -L` shows the token's state",
+                    pin.path.display(),
+                    pin.oddity()
+                );
                 if let Err(error) = attempt.refused() {
                     failure.what += &format!("; that can't be remembered: {error}");
                 }

@@ -48,7 +48,7 @@ pub enum NotTakenOver {
     /// A root key that is read with is missing.
     #[error(
         "provider {provider}: root key {name} ({id}) is missing, and what is wrapped under it alone could not be read \
-         any more; keep it under readKeys, or list it under removedReadKeys once nothing needs it{}",
+         any more; keep it (under `keys` of its token, or under readKeys), or list it under removedReadKeys once nothing needs it{}",
         needed(seen)
     )]
     ReaderMissing {

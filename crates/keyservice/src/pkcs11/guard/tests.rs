@@ -70,12 +70,22 @@ fn a_pin_is_noted_before_it_is_tried_and_tried_twice_without_a_clear_answer() {
     let failure = site.refusal(&perhaps);
     assert!(failure.what.contains("2 times") && failure.what.contains("is not tried again"), "{failure}");
     assert!(failure.remedy.contains(&site.guard().file.display().to_string()), "{failure}");
+    assert!(failure.remedy.contains(&perhaps.path.display().to_string()), "{failure}");
+    assert!(!failure.remedy.contains("space"), "{failure}");
     site.now += BETWEEN_TRIES * 100;
     assert!(site.refusal(&perhaps).what.contains("is not tried again"), "time does not make it right");
     // What another one does to it.
     site.allow(&pin("other")).unwrap().accepted();
     site.allow(&perhaps).unwrap().accepted();
     assert_eq!(site.notes(), None);
+}
+
+#[test]
+fn a_space_around_a_pin_is_named_where_it_was_refused() {
+    let site = Site::new();
+    let spaced = pin("1234 ");
+    site.allow(&spaced).unwrap().refused().unwrap();
+    assert!(site.refusal(&spaced).remedy.contains("ends with a space"));
 }
 
 #[test]
