@@ -1,6 +1,7 @@
 //! `casemate census`: what files of etcd hold, and what that says of keys. Never a value.
 //!
 //! * `scan`: files to surveys, with progress
+//! * `questions`: what is asked of surveys, whatever they were made of
 //! * `answer`: what is told of them, as JSON and as tables
 //! * `object`: one object
 //! * `diff`: two times
@@ -9,22 +10,16 @@
 mod answer;
 mod diff;
 mod object;
+mod questions;
 mod scan;
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use casemate_census::answers::{self, Given, Source};
-use casemate_census::policy::Policy;
-use casemate_census::survey::Key;
-use casemate_encryption_config::{EncryptionConfiguration, ServerFlags, file_hash};
 use clap::Subcommand;
-use jiff::Timestamp;
-use zeroize::Zeroizing;
 
 use crate::output::{Exit, Failure, Output};
-use answer::{Answer, Configuration, Failed, FileAnswer};
+use answer::Failed;
+use questions::Questions;
 
 const ABOUT: &str = "What do snapshots of etcd hold, how is it encrypted, and which keys does it need?\n\n\
     Reads snapshots (etcdctl snapshot save, etcdutl) and the member/snap/db of a stopped etcd, without etcd and without \
@@ -92,25 +87,8 @@ struct SnapshotArgs {
     #[command(flatten)]
     prefix: Prefix,
 
-    /// What is not stored as this EncryptionConfiguration says? Its keys are not used
-    #[arg(long, value_name = "FILE")]
-    encryption_config: Option<PathBuf>,
-
-    /// What is under this key?
-    #[arg(long, value_name = "KEY")]
-    needs: Option<Key>,
-
-    /// May this key go? With --encryption-config, it may not while API servers write with it
-    #[arg(long, value_name = "KEY")]
-    may_go: Option<Key>,
-
-    /// What could nobody read who has these keys only, and those in --encryption-config?
-    #[arg(long, value_name = "KEY")]
-    have: Vec<Key>,
-
-    /// What is not as this policy wants it?
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
+    #[command(flatten)]
+    questions: Questions,
 }
 
 /// Does what the command line says.
@@ -123,71 +101,15 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
 }
 
 fn snapshot(args: &SnapshotArgs, output: &Output) -> Result<Exit, Failure> {
-    let config = args.encryption_config.as_deref().map(read_configuration).transpose()?;
-    let policy = args.policy.as_deref().map(read_policy).transpose()?;
-    let files = scan::files(&args.files)?;
-    let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
-
+    let asked = args.questions.read()?;
     let (mut scanned, mut failed) = (Vec::new(), Vec::new());
-    for path in &files {
+    for path in &scan::files(&args.files)? {
         match scan::scan(path, &args.prefix.prefix, output) {
             Ok(one) => scanned.push(one),
             Err(error) => failed.push(Failed { file: path.display().to_string(), error: error.to_string() }),
         }
     }
-    let sources: Vec<Source<'_>> =
-        scanned.iter().map(|one| Source { name: &one.file, survey: &one.survey }).collect();
-    let config_values = config.as_ref().map(|(_, config)| config);
-    let needs = args.needs.as_ref().map(|key| answers::needs(key, &sources));
-    let may_go = args.may_go.as_ref().map(|key| {
-        let answer = answers::may_go(key, &sources, config_values);
-        answer.with_doubts(failed.iter().map(|failed| format!("{}: could not be read", failed.file)))
-    });
-    let given = Given { config: config_values, keys: &args.have };
-    let files = scanned.into_iter().map(|one| FileAnswer {
-        against: config_values.map(|config| answers::against(config, &one.survey)),
-        closed: (!args.have.is_empty()).then(|| answers::closed(given, &one.survey)),
-        policy: policy.as_ref().map(|policy| policy.judge(&one.survey, now)),
-        ..one.into()
-    });
-    let answer = Answer {
-        files: files.collect(),
-        failed,
-        encryption_config: config.map(|(configuration, _)| configuration),
-        needs,
-        may_go,
-    };
-    output.sections(&answer, &answer.sections())?;
-    Ok(answer.exit())
-}
-
-fn read_configuration(path: &Path) -> Result<(Configuration, EncryptionConfiguration), Failure> {
-    let bytes = read_small(path)?;
-    // Whether KMS v1 is served is not what is asked here.
-    let flags = ServerFlags { kms_v1: true, ..ServerFlags::default() };
-    let config = EncryptionConfiguration::read(&bytes, flags).map_err(|refused| usage(path, &refused))?;
-    Ok((Configuration { file: path.display().to_string(), hash: file_hash(&bytes) }, config))
-}
-
-fn read_policy(path: &Path) -> Result<Policy, Failure> {
-    let bytes = read_small(path)?;
-    let text = std::str::from_utf8(&bytes).map_err(|error| usage(path, &error))?;
-    Policy::parse(text).map_err(|error| usage(path, &error))
-}
-
-/// At most 1 MiB; wiped, since an EncryptionConfiguration holds keys.
-fn read_small(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    const MOST: u64 = 1 << 20;
-    let mut bytes = Zeroizing::new(Vec::new());
-    let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));
-    match read.map_err(|error| usage(path, &format_args!("can't be read: {error}")))? as u64 {
-        length if length > MOST => Err(usage(path, &format_args!("is larger than {MOST} bytes"))),
-        _ => Ok(bytes),
-    }
-}
-
-fn usage(path: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(Exit::Usage, &format_args!("{}: {error}", path.display()))
+    asked.tell(scanned, failed, output)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! Byte fields are [`Bytes`](prost::bytes::Bytes), annotations a sorted map.
 use std::fmt;
 
+use crate::hidden::Hidden;
+
 pub mod limits;
 pub mod stored;
 
@@ -38,15 +40,6 @@ impl fmt::Debug for EncryptRequest {
 impl fmt::Debug for DecryptResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DecryptResponse").field("plaintext", &Hidden(self.plaintext.len())).finish()
-    }
-}
-
-/// Stands for secret bytes in `Debug` output: their number only.
-struct Hidden(usize);
-
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{} bytes hidden>", self.0)
     }
 }
 

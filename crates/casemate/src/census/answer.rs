@@ -25,7 +25,7 @@ pub(super) struct Answer {
 }
 
 /// An EncryptionConfiguration.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Configuration {
     /// Where it is.
     pub(super) file: String,

@@ -5,8 +5,8 @@ use std::fmt;
 
 use prost::Message;
 
-use super::Hidden;
 use super::limits::{self, Violation};
+use crate::hidden::Hidden;
 
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 #[test]
 fn kms_v2_is_what_its_proto_says() {
-    compare("kms_v2.proto", "kms_v2/generated.rs", |builder| {
+    compare("kms_v2.proto", "v2", "kms_v2/generated.rs", |builder| {
         // DEK sources: their Debug is written by hand and hides them.
         builder.skip_debug(["v2.EncryptRequest", "v2.DecryptResponse"])
     });
@@ -16,9 +16,28 @@ fn kms_v2_is_what_its_proto_says() {
 
 #[test]
 fn what_is_stored_is_what_its_proto_says() {
-    compare("kms_v2_storage.proto", "kms_v2/stored/generated.rs", |builder| {
+    compare("kms_v2_storage.proto", "v2", "kms_v2/stored/generated.rs", |builder| {
         builder.skip_debug(["v2.EncryptedObject"])
     });
+}
+
+#[test]
+fn what_is_read_of_etcd_is_what_its_proto_says() {
+    compare("etcd.proto", "etcdserverpb", "etcd/generated.rs", |builder| {
+        // Values, passwords and tokens.
+        builder.skip_debug(["KeyValue", "AuthenticateRequest", "AuthenticateResponse"].map(in_etcd))
+    });
+}
+
+#[test]
+fn what_is_written_to_etcd_is_what_its_proto_says() {
+    compare("etcd_write.proto", "etcdserverpb", "etcd_write/generated.rs", |builder| {
+        builder.skip_debug(["PutRequest"].map(in_etcd))
+    });
+}
+
+fn in_etcd(message: &str) -> String {
+    format!("etcdserverpb.{message}")
 }
 
 #[test]
@@ -33,11 +52,12 @@ fn an_edited_line_is_found() {
 /// The committed file of `src` is what `proto/<proto>` generates.
 fn compare(
     proto: &str,
+    package: &str,
     committed: &str,
     adapt: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder,
 ) {
     let committed = crate_folder().join("src").join(committed);
-    let fresh = generate(proto, "v2", adapt);
+    let fresh = generate(proto, package, adapt);
     if std::env::var_os("CASEMATE_REGENERATE").is_some() {
         fs::write(&committed, &fresh).unwrap();
     }
