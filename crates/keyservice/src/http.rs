@@ -196,6 +196,18 @@ impl Http {
         sent.map_err(|trouble| trouble.with(self.clients.complaint()))
     }
 
+    /// Whether what answers at this address speaks TLS, though the address says that it does not. For who had an answer
+    /// there that the service does not give.
+    pub(crate) async fn speaks_tls(&self, index: usize, limit: Duration) -> bool {
+        let Ok(client) = self.clients.client(index, true).await else { return false };
+        let mut url = self.addresses[index].0.clone();
+        if self.addresses[index].is_protected() || url.set_scheme("https").is_err() {
+            return false;
+        }
+        let sent = tokio::time::timeout(limit, client.head(url).send()).await;
+        sent.is_ok_and(|sent| sent.map_or_else(|error| trouble::is_of_a_server_with_tls(&error), |_| true))
+    }
+
     async fn attempt(&self, index: usize, call: &Call<'_>, again: bool) -> Result<Reply, Trouble> {
         let client = self.clients.client(index, again).await?;
         let url = self.addresses[index].join(self.clients.server_name(), call.path);

@@ -90,3 +90,26 @@ fn tls_is_as_the_build_says() {
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     assert_eq!(provider.fips(), cfg!(feature = "fips"));
 }
+
+/// Plain HTTP behind an `https` address is told by the first byte that comes back, whatever is said.
+#[tokio::test]
+async fn what_speaks_no_tls_is_told_by_what_it_answers_to_a_handshake() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    for (said, no_tls) in
+        [(&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], true), (b"SSH-2.0\r\n", true), (b"", false)]
+    {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let answering = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(said).await;
+        });
+        let http = Http::new(vec![address.parse().unwrap()], Tls::default());
+        let call = Call { method: Method::GET, path: &["v1"], headers: HeaderMap::new(), body: None };
+        let trouble = http.send(0, &call, Duration::from_secs(60)).await.err().unwrap();
+        assert_eq!(trouble == Trouble::NoTls, no_tls, "{trouble:?}");
+        assert!(!trouble.may_be_done() || !no_tls);
+        answering.await.unwrap();
+    }
+}

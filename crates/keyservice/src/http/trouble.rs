@@ -4,11 +4,13 @@ use std::error::Error;
 use std::io;
 
 use rustix::io::Errno;
-use rustls::AlertDescription;
+use rustls::{AlertDescription, InvalidMessage};
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
+    /// TLS was begun, and what answers speaks none: nothing was sent.
+    NoTls,
     /// We don't accept the server's certificate, it does not accept ours, or ours can't be read.
     Protection(String),
     /// It sends more than anybody needs.
@@ -43,6 +45,9 @@ impl From<reqwest::Error> for Trouble {
         // The address is said by who calls; what else stands in a URL is nobody's business.
         let error = error.without_url();
         let what = match tls_error(&error) {
+            Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) if error.is_connect() => {
+                return Self::NoTls;
+            }
             Some(tls) if is_protection(tls) => return Self::Protection(format!("TLS: {tls}")),
             Some(tls) => format!("TLS: {tls}"),
             None => chain(&error),
@@ -53,6 +58,11 @@ impl From<reqwest::Error> for Trouble {
             false => Self::Unreachable(what),
         }
     }
+}
+
+/// Whether this error comes of TLS that the server speaks: it shows a certificate, or says no in the way of TLS.
+pub(super) fn is_of_a_server_with_tls(error: &reqwest::Error) -> bool {
+    tls_error(error).is_some_and(|tls| is_protection(tls) || matches!(tls, rustls::Error::AlertReceived(_)))
 }
 
 /// What a unit's PrivateNetwork=, RestrictAddressFamilies= and IPAddressDeny= come to.

@@ -94,10 +94,13 @@ pub(super) fn corrupt(whose: &str, what: &str) -> Failure {
     Failure::new(Class::Corrupt, format!("{whose}: the answer has {what}"), remedy)
 }
 
-/// The token is accepted, and may not do this.
+/// The token is accepted, and may not do this; or there is no such path, which the service answers in the same way.
 pub(super) fn denied(path: &str, right: &str) -> Failure {
     let what = format!("permission denied on path {path}, with a token that the service accepts");
-    let remedy = format!("give its policy the capability {right:?} on this path");
+    let remedy = format!(
+        "see that `namespace`, `mount` and `key` are spelled as in the service, which answers so of what it does not have, too; if \
+         they are, give its policy the capability {right:?} on this path"
+    );
     Failure::new(Class::Refused, what, remedy)
 }
 

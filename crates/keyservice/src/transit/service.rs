@@ -114,7 +114,9 @@ impl Service {
             return Err(Missed::not_done(self.failure(turn.index, "redirects in a circle")));
         }
         let asked = format!("{}/{}", self.http.addresses()[turn.index], call.path.join("/"));
-        answer::expect_shape(&reply, &asked)?;
+        if let Err(failure) = answer::expect_shape(&reply, &asked) {
+            return Err(self.unlike_the_service(turn.index, failure).await);
+        }
         turn.served = true;
         Ok(reply)
     }
@@ -125,6 +127,12 @@ impl Service {
             let may_be_done = trouble.may_be_done();
             let failure = match trouble {
                 Trouble::Unconnected(what) | Trouble::Unreachable(what) => self.failure(index, &what),
+                Trouble::NoTls => Failure::new(
+                    Class::Unreachable,
+                    format!("{address}: what answers there speaks no TLS"),
+                    "see that the port is that of OpenBao or Vault, and that its listener has TLS; one without, on this machine, is \
+                     `http://127.0.0.1:PORT` in `addresses`",
+                ),
                 Trouble::Barred(what) => {
                     let failure = self.failure(index, &what);
                     Failure { remedy: format!("{}; {UNIT}", failure.remedy), ..failure }
@@ -156,6 +164,18 @@ impl Service {
                 "add it to `addresses` if it is a node of the service, or let standby nodes forward calls",
             )
         })
+    }
+
+    /// Of an answer that the service does not give, which has this failure.
+    async fn unlike_the_service(&self, index: usize, failure: Failure) -> Missed {
+        if !self.http.speaks_tls(index, HEALTH).await {
+            return failure.into();
+        }
+        Missed::not_done(Failure::new(
+            Class::Unreachable,
+            format!("{}: what answers there speaks TLS, and was asked without", self.http.addresses()[index]),
+            "write `https://` in `addresses`, with the host that is in its certificate, and name its authority as `tls.caFile`",
+        ))
     }
 
     async fn not_serving(&self, index: usize, reply: &Reply) -> Missed {

@@ -213,5 +213,16 @@ fn a_right_that_is_taken_away_is_refused_and_named() {
             bao.policy("casemate", documented_policy()).unwrap();
         }
         works(&key).await.unwrap();
+
+        // Of what it does not have the service says the same.
+        let base = by_token(&lab, &bao);
+        for misspelled in [
+            TransitConfig { mount: "transi".into(), ..base.clone() },
+            TransitConfig { key: "casemat".into(), ..base.clone() },
+        ] {
+            let failure = TransitKey::new(misspelled).unwrap().observe().await.unwrap_err();
+            assert_eq!(failure.class, Class::Refused, "{failure}");
+            assert!(failure.remedy.contains("`mount` and `key` are spelled as in the service"), "{failure}");
+        }
     });
 }

@@ -258,3 +258,29 @@ fn when_the_leader_of_three_goes_another_one_is_asked() {
         .await;
     });
 }
+
+#[test]
+fn an_address_with_the_wrong_scheme_is_told_as_that() {
+    let lab = lab("transit schemes");
+    let (plain, protected) = (prepared(&lab), OpenBao::start(&lab).unwrap());
+    run(async {
+        let with = |address: String| {
+            let addresses = vec![address.parse().unwrap()];
+            TransitKey::new(TransitConfig { addresses, ..by_token(&lab, &plain) }).unwrap()
+        };
+        for (address, scheme, other, said, remedy) in [
+            (plain.address(), "http://", "https://", "speaks no TLS", "`http://127.0.0.1:PORT`"),
+            (
+                protected.address(),
+                "https://",
+                "http://",
+                "speaks TLS, and was asked without",
+                "write `https://`",
+            ),
+        ] {
+            let failure = with(address.replace(scheme, other)).observe().await.unwrap_err();
+            assert_eq!(failure.class, Class::Unreachable, "{failure}");
+            assert!(failure.what.contains(said) && failure.remedy.contains(remedy), "{failure}");
+        }
+    });
+}
