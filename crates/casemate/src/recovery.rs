@@ -109,10 +109,11 @@ fn new(args: NewArgs, output: &Output) -> Result<Exit, Failure> {
 
     let public = Public::of(&identity);
     let lines = [
-        "# For the configuration of casemate-kms on every control plane node:".to_owned(),
-        "recoveryRecipients:".to_owned(),
-        format!("  - name: {}", args.name),
-        format!("    age: {}", public.recipient),
+        "# For the configuration of casemate-kms on every control plane node. It belongs below a provider, as deep as".to_owned(),
+        "# its `rootKeys`, which is as it stands here:".to_owned(),
+        "    recoveryRecipients:".to_owned(),
+        format!("      - name: {}", args.name),
+        format!("        age: {}", public.recipient),
     ];
     let entry = Entry { name: args.name.to_string(), age: public.recipient.clone() };
     let configuration = Configuration { recovery_recipients: [entry] };

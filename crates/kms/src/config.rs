@@ -18,6 +18,7 @@ mod audit;
 mod checks;
 mod error;
 mod folders;
+mod misplaced;
 mod origin;
 mod outage;
 mod parsed;

@@ -158,7 +158,11 @@ fn what_new_prints_is_a_configuration() {
     let out = bench.path("identity");
     let done = bench.run("new --out FILE", &[&out], 0);
     let snippet = String::from_utf8_lossy(&done.get_output().stdout).into_owned();
-    let snippet: String = snippet.lines().map(|line| format!("    {line}\n")).collect();
+    // As it is printed: it stands deep enough for the examples of the documentation.
+    assert!(
+        snippet.contains("# its `rootKeys`, which is as it stands here:\n    recoveryRecipients:\n"),
+        "{snippet}"
+    );
     let text = format!(
         "apiVersion: casemate.dev/v1alpha1\nkind: KmsConfiguration\nclusterId: a\nproviders:\n  - name: a\n    \
          endpoint: unix:///a\n    rootKeys: [{{name: a, file: {{path: /a, id: {}}}}}]\n{snippet}",

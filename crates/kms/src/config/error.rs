@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::misplaced::belongs;
+
 /// A configuration that is not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,10 +105,22 @@ impl ConfigError {
         let message = error.without_snippet().to_string();
         // The library repeats the place at the end of its message.
         let message = message.split(" at line ").next().unwrap_or(&message);
-        let message = plain(message, text, line);
+        let mut message = plain(message, text, line);
+        if let Some(place) = unknown_name(error).and_then(belongs) {
+            message = format!("{message}; {place}");
+        }
         // The place of what is missing is the end of what is there: another field.
         let field = field.filter(|_| !message.starts_with("missing field"));
         Self::Malformed { path: path.to_owned(), line, column, field, message }
+    }
+}
+
+/// The field that is not known where it stands.
+fn unknown_name(error: &serde_saphyr::Error) -> Option<&str> {
+    use serde_saphyr::Error::{SerdeUnknownField, SerdeUnknownVariant};
+    match error.without_snippet() {
+        SerdeUnknownField { field: name, .. } | SerdeUnknownVariant { variant: name, .. } => Some(name),
+        _ => None,
     }
 }
 

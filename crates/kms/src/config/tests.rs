@@ -126,6 +126,10 @@ const BROKEN: &[(&str, &str, u64, &[&str])] = &[
     ("kind:", "kinds:", 2, &["kinds", "unknown field", "expected one of", "kind,"]),
     ("    epoch: 3", "    epock: 3", 9, &["epock", "unknown field", "expected one of", "epoch,"]),
     ("          id: 0123", "          identity: 0123", 16, &["identity", "unknown field", "expected one of", "id"]),
+    // Known elsewhere
+    ("providers:", "recoveryRecipients: []\nproviders:", 5, &["unknown field `recoveryRecipients`", "belongs below `providers[]`"]),
+    ("    epoch: 3", "    admin: {endpoint: unix:///a}", 9, &["unknown field `admin`", "`admin` belongs at the top level"]),
+    ("    epoch: 3", "    minReadVersion: 3", 9, &["belongs below `providers[].readKeys[]` or below `providers[].rootKeys[]`"]),
     ("clusterId: prod-eu.1\n", "", 4, &["missing field", "clusterId"]),
     ("    endpoint: unix:///run/casemate/kms.sock\n", "", 28, &["missing field", "endpoint"]),
     ("          id: 0123456789abcdef0123456789abcdef\n", "", 15, &["missing field", "id"]),
