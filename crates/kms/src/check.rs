@@ -1,8 +1,9 @@
 //! Everything that can be validated without serving.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::rand;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use crate::audit::key::CheckpointKey;
-use crate::config::{AuditConfig, Config, Endpoint, ProviderConfig, SealedCacheConfig, SignerConfig};
+use crate::config::{AuditConfig, Config, Endpoint, Place, ProviderConfig, SealedCacheConfig, SignerConfig};
 use crate::key_services::{KeyServices, NotHere};
 use crate::provider::{Protection, Store, peek_sealed_cache};
 use crate::socket::TooFewDescriptors;
@@ -98,6 +99,10 @@ pub async fn check(config: &Config, services: &KeyServices) -> Vec<Finding> {
             }
             let observed = ask(key.place().key(None, services, state), false).await;
             add(&format!("readKeys {}", key.name), observed.map(|_| "can be read".to_owned()));
+        }
+        let credentials: BTreeSet<PathBuf> = provider.places().flat_map(Place::credentials).collect();
+        for exposed in credentials.iter().filter_map(|path| exposed(path)) {
+            add("credential", Ok(exposed));
         }
         if provider.signer.is_some() {
             add("signer", signs(provider, services, state).await);
@@ -197,6 +202,17 @@ fn sealed_cache(
             "{WARNING}{sealed}, and {damaged} of its entries are torn or changed: root keys are asked for them"
         )),
     }
+}
+
+/// A file that does what it is for, and may do it for others on this host.
+fn exposed(path: &Path) -> Option<String> {
+    let (shown, mode) = (path.display(), fs::metadata(path).ok()?.permissions().mode() & 0o7777);
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "{WARNING}{shown} has mode {mode:04o}: others than its owner can use it; chmod go-rwx {shown}, and if others were on \
+             this host, make a new one"
+        )
+    })
 }
 
 /// That of the service may be another one than that of who looks.

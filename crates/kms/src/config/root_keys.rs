@@ -244,6 +244,15 @@ impl<'a> Place<'a> {
         }
     }
 
+    /// Of those, what logs in, whoever has it, and is used whatever its mode.
+    pub(crate) fn credentials(self) -> Vec<PathBuf> {
+        match self {
+            Self::Transit(transit) => transit.credentials(),
+            // One that others can use is refused.
+            Self::File(_) | Self::Pkcs11(_) => Vec::new(),
+        }
+    }
+
     /// With what is needed beside files.
     pub(super) fn needs(self, folders: Folders) -> Folders {
         match self {

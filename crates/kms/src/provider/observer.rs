@@ -221,6 +221,11 @@ impl Observer {
         if self.ledger_unsaved && !self.rehearsing {
             self.save_ledger().await;
         }
+        if asked_for != self.refreshed && !self.rehearsing {
+            // Who asks for a look means all of them, and is told that it has ended when it has.
+            self.read_keys_looked = None;
+            self.look_at_read_keys().await;
+        }
         self.looked = self.provider.watch.now();
         self.refreshed = asked_for;
         self.publish();
@@ -259,7 +264,8 @@ impl Observer {
     /// One look at the root keys that only read. Nothing follows from it: it is for those who look from outside,
     /// before a read fails.
     ///
-    /// One that somebody pays for is not looked at more often than those that write are while all is well.
+    /// One that somebody pays for is not looked at more often than those that write are while all is well, but when somebody
+    /// asks for it.
     pub async fn look_at_read_keys(&mut self) {
         let keys = &self.provider.settings.read_only_keys;
         // A look that comes a little early is one of those.

@@ -240,6 +240,29 @@ fn a_secret_id_that_opens_once_is_left_to_the_plugin() {
     called.join().unwrap();
 }
 
+#[test]
+fn a_credential_that_others_can_use_is_a_warning() {
+    let host = Host::new();
+    let secret_id = host.folder().join("secret-id");
+    fs::write(&secret_id, "s.wrapping").unwrap();
+    let auth = format!("{{appRole: {{roleId: r, secretIdFile: {}, wrapped: true}}}}", secret_id.display());
+    let own = fs::read_to_string(host.config()).unwrap();
+    // Nobody is asked: whether it is that is another question.
+    let bao = format!(
+        "      - name: bao\n        transit: {{addresses: [\"http://127.0.0.1:1\"], key: k, auth: {auth}}}\n"
+    );
+    fs::write(host.config(), own + &bao).unwrap();
+    for (mode, is_told) in [(0o644, true), (0o640, true), (0o600, false), (0o400, false)] {
+        set_mode(&secret_id, mode);
+        let (code, text) = check(&host);
+        let shown = secret_id.display();
+        let said = format!(
+            "credential: warning: {shown} has mode {mode:04o}: others than its owner can use it; chmod go-rwx"
+        );
+        assert_eq!((code, text.contains(&said)), (Some(0), is_told), "{mode:o}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn an_older_key_file_and_a_damaged_ledger_are_told_before_a_start() {
     let host = Host::new();

@@ -210,6 +210,13 @@ impl TransitConfig {
         auth.files().into_iter().chain(tls.files()).map(PathBuf::from).collect()
     }
 
+    /// Secret ids, tokens, and the key of our certificate.
+    pub(super) fn credentials(&self) -> Vec<PathBuf> {
+        let auth = self.auth.auth();
+        let key = self.tls.client_key_file.iter().map(|file| file.0.clone());
+        auth.files().into_iter().map(PathBuf::from).chain(key).collect()
+    }
+
     /// Ports, and what is read to find hosts and to trust them.
     pub(super) fn needs(&self, folders: Folders) -> Folders {
         let mut folders = folders;

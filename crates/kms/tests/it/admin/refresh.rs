@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Window, ask, double, get};
+use crate::double::guarded;
 use crate::node::{Node, settings};
 
 async fn post(window: &Window, query: &str) -> (u16, String) {
@@ -166,6 +167,36 @@ async fn root_keys_in_files_can_be_looked_at_as_often_as_one_likes() {
     for number in 1..=10 {
         assert_eq!(asked(&window, "").await[0].1, number);
     }
+}
+
+/// The clock jumps whenever all wait.
+#[tokio::test(start_paused = true)]
+async fn root_keys_that_only_read_are_looked_at_too() {
+    let (write, read) = (double("w"), double("r"));
+    let mut settings = settings(&[&write]);
+    settings.read_only_keys = vec![guarded(&read)];
+    let node = Node::start(settings).await;
+    let (window, stop) = (Window::open([node.provider.clone()]).await, CancellationToken::new());
+    let (_, requests) = succession();
+    let observing = tokio::spawn(node.observer.run(requests, stop.clone()));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(read.calls().observe, 1, "not at each look");
+    read.fails(Some(Class::Credential));
+
+    asked(&window, "").await;
+    while window.status().await.refreshes.unwrap().done < 1 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(read.calls().observe, 2);
+    assert_eq!(
+        window.status().await.root_keys[1].state,
+        "failing",
+        "as soon as the look is said to have ended"
+    );
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(read.calls().observe, 2, "and then as seldom as ever");
+    stop.cancel();
+    observing.await.unwrap();
 }
 
 /// A look that had begun before is not the one that was asked for.
