@@ -12,7 +12,7 @@ use casemate_kms::config::Source;
 use serde::Serialize;
 
 use self::facts::Facts;
-use self::findings::{Finding, KINDS, Severity, findings};
+use self::findings::{Finding, KINDS, Kind, Severity, findings};
 use crate::host::HostArgs;
 use crate::kms::socket::Socket;
 use crate::output::{Exit, Failure, Output};
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     socket: Option<Socket>,
 
-    /// Say what is well, too, and what an outage would do now
+    /// Say what is well and what was looked at, too, and what an outage would do now
     #[arg(long)]
     verbose: bool,
 }
@@ -61,6 +61,9 @@ struct Report {
     notes: Vec<Note>,
     /// What an outage of the root keys would do now.
     outages: Vec<outage::Outage>,
+    /// For people who want to know: of each kind that was not found, what was looked at.
+    #[serde(skip)]
+    well: Vec<(&'static str, Option<String>)>,
 }
 
 /// What was not looked at.
@@ -139,7 +142,11 @@ impl Report {
     fn of(facts: &Facts) -> Self {
         let document = facts.status.as_ref().and_then(|status| status.as_ref().ok());
         let outages = facts.providers.iter().map(|provider| outage::Outage::of(provider, facts));
-        Self { findings: findings(facts), notes: notes(facts, document), outages: outages.collect() }
+        let findings = findings(facts);
+        let is_found = |kind: &&Kind| findings.iter().any(|finding| finding.id == kind.id);
+        let well = KINDS.iter().filter(|kind| !is_found(kind)).map(|kind| (kind.id, (kind.seen)(facts)));
+        let well = well.collect();
+        Self { findings, notes: notes(facts, document), outages: outages.collect(), well }
     }
 
     fn absent(path: &Path) -> Self {
@@ -177,8 +184,12 @@ impl Report {
         let notes = self.notes.iter().map(|note| (&note.provider, &note.text));
         rows.extend(notes.map(|(provider, text)| ["note".into(), format!("provider {provider}: {text}")]));
         if verbose {
-            let well = KINDS.iter().filter(|kind| self.findings.iter().all(|finding| finding.id != kind.id));
-            rows.extend(well.map(|kind| [format!("ok  {}", kind.id), "nothing found".into()]));
+            rows.extend(self.well.iter().map(|(id, seen)| match seen {
+                Some(seen) => [format!("ok  {id}"), seen.clone()],
+                None => {
+                    [format!("-   {id}"), "nothing of the kind is there, or can be seen from here".into()]
+                }
+            }));
         }
         // Who is told of one wants to know how long there is.
         let outages = self.outages.iter().filter(|outage| verbose || outage.has_begun);
@@ -189,7 +200,7 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::panic, clippy::unwrap_used)]
 
     use super::findings::healthy;
     use super::*;
@@ -233,8 +244,46 @@ mod tests {
             "{exit:?}: {text}"
         );
         // Something that was found outweighs it.
-        facts.providers[0].recipients = 0;
+        facts.providers[0].recipients = Some(0);
         assert_eq!(told(&facts).0, Exit::No);
+    }
+
+    #[test]
+    fn of_what_is_well_it_is_told_what_was_looked_at() {
+        let rows = |facts: &Facts| Report::of(facts).rows(true);
+        let facts = healthy();
+        for (id, says) in [
+            ("ok  configuration", "/etc/casemate-kms/config.yaml (SHA-256 00…)"),
+            ("ok  configuration-differs", "the plugin has /c.yaml, since 2027-01-15T08:00:00Z"),
+            ("ok  secret-open", "/etc/casemate-kms/root.key 0600"),
+            ("ok  file-unreadable", "by user 0: /etc/casemate-kms/config.yaml, "),
+            ("ok  not-served", "Status at unix:///run/kms.sock names key id prod:22"),
+            ("ok  limit-files", "1024 allowed, 224 needed"),
+            ("ok  key-unreachable", "main shows file:aa/2/00"),
+            ("ok  key-refused", "main wraps, and opens what it wrapped"),
+            ("ok  ledger-damaged", "last entry of 2027-01-15T07:59:53Z"),
+            ("ok  no-recovery", "2 recipients"),
+            ("ok  sealed-cache", "opens, with 3 local KEKs"),
+        ] {
+            let row = rows(&facts).into_iter().find(|[name, _]| name == id);
+            let [_, text] = row.unwrap_or_else(|| panic!("no {id}"));
+            assert!(text.starts_with(says), "{id}: {text}");
+        }
+        // What is not there was not looked at, and what was found is not well.
+        let mut bare = healthy();
+        (bare.status, bare.limits, bare.providers[0].sealed) = (None, None, None);
+        bare.files[2].found = Err("No such file".into());
+        let told: Vec<String> = rows(&bare).into_iter().map(|[name, _]| name).collect();
+        for name in [
+            "-   admin-silent",
+            "-   limit-files",
+            "-   sealed-cache",
+            "-   secret-open",
+            "ERROR  file-missing",
+        ] {
+            assert!(told.iter().any(|told| told == name), "{name}: {told:?}");
+        }
+        assert!(!told.iter().any(|told| told == "ok  file-missing"));
     }
 
     #[test]

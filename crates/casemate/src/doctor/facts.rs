@@ -35,8 +35,10 @@ pub(super) struct Facts {
 impl Facts {
     /// The command that has the running plugin look at its root keys now.
     pub(super) fn look_again(&self) -> String {
-        let admin = self.admin.as_deref().unwrap_or("unix:///…");
-        format!("`casemate kms refresh --wait --admin {admin}`")
+        match &self.admin {
+            Some(admin) => format!("`casemate kms refresh --wait --admin {admin}`"),
+            None => "`casemate kms refresh`, once the configuration has `admin: {endpoint: …}`,".into(),
+        }
     }
 }
 
@@ -132,7 +134,8 @@ pub(super) struct ProviderFacts {
     pub(super) refused: Option<(String, String, String)>,
     pub(super) record: RecordFacts,
     pub(super) ledger: LedgerFacts,
-    pub(super) recipients: usize,
+    /// `None`: this build can't have any.
+    pub(super) recipients: Option<usize>,
     /// `None`: there is no sealed cache.
     pub(super) sealed: Option<SealedFacts>,
     pub(super) rules: Rules,
@@ -192,6 +195,8 @@ pub(super) struct KeyFacts {
     pub(super) is_true: Option<bool>,
     /// Whether the wrap in the record on disk opens.
     pub(super) opens_record: Option<Result<(), Failure>>,
+    /// Listed keys that its token did not have just now.
+    pub(super) absent: Vec<String>,
     /// What the running plugin last met here, if it fails now: class and message.
     pub(super) running: Option<(String, String)>,
     /// Since when, as it says.

@@ -9,6 +9,7 @@ mod files;
 mod host;
 mod kinds;
 mod providers;
+mod seen;
 
 pub(super) use kinds::{KINDS, Kind, Severity, kind};
 

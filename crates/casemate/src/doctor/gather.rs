@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use casemate_keys::crypto_module::FIPS_BUILD;
 use casemate_keys::names::sha256;
 use casemate_keys::{CacheOf, Record};
 use casemate_keyservice::Pace;
@@ -163,7 +164,7 @@ async fn of_provider(
             created: record.as_ref().map(|record| record.core().created),
         },
         ledger: ledger(config, provider),
-        recipients: provider.recovery_recipients.len(),
+        recipients: (!FIPS_BUILD).then_some(provider.recovery_recipients.len()),
         sealed: provider
             .sealed_cache
             .as_ref()

@@ -157,7 +157,7 @@ async fn plan(
     let mut root_keys = Vec::new();
     let mut seen = Vec::new();
     for (key, of_config) in write.iter().zip(&provider.root_keys) {
-        let (observed, versions) = look(&**key, of_config.place()).await;
+        let (observed, versions) = look(&**key, of_config.place(), config).await;
         root_keys.push(KeyPlan::of(
             of_config.name.as_str(),
             "write",
@@ -168,7 +168,7 @@ async fn plan(
         seen.push(Seen { name: of_config.name.to_string(), prefix: key.prefix().clone(), shows: observed });
     }
     for (key, of_config) in read.iter().zip(&provider.read_keys) {
-        let (observed, versions) = look(&**key, of_config.place()).await;
+        let (observed, versions) = look(&**key, of_config.place(), config).await;
         root_keys.push(KeyPlan::of(of_config.name.as_str(), "read", "-".into(), &observed, versions));
     }
     let of_name = |one: &&ProviderStatus| one.name == name;
@@ -222,16 +222,28 @@ fn foretell_from(
         record,
         active: active.clone(),
         candidate: status.and_then(|status| status.candidate.as_ref()).map(|new| new.key_id.clone()),
+        socket: provider.endpoint.to_string(),
         admin: config.admin.as_ref().map(|admin| admin.endpoint.to_string()),
     };
     let (would, next) = decide(&facts);
     Ok((active, would, next))
 }
 
-async fn look(key: &dyn RootKey, place: Place<'_>) -> (Result<Root, NoAnswer>, Vec<Candidate>) {
+async fn look(
+    key: &dyn RootKey,
+    place: Place<'_>,
+    config: &Config,
+) -> (Result<Root, NoAnswer>, Vec<Candidate>) {
     if place.opens_once() {
         let what = "not asked from here: its wrapped secret id opens once, and the plugin needs it";
-        let remedy = "`casemate kms status --admin` tells what the plugin sees";
+        let remedy = match &config.admin {
+            Some(admin) => {
+                format!("`casemate kms status --admin {}` tells what the plugin sees", admin.endpoint)
+            }
+            None => "`casemate kms status --admin …` would tell what the plugin sees: for that the configuration needs \
+                     `admin: {endpoint: …}`"
+                .into(),
+        };
         return (Err(NoAnswer::new(Class::Unreachable, what, remedy)), Vec::new());
     }
     let observed = bounded(key.observe()).await;

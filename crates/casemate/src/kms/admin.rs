@@ -4,7 +4,7 @@ use std::time::Duration;
 use casemate_keyservice::lists_absent;
 use casemate_kms::admin::status::{
     AuditStatus, Candidate, ConfigurationStatus, Document, NextWrite, ProviderStatus, RootKeyStatus,
-    WrappedUnder,
+    SealedCache, WrappedUnder,
 };
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -30,6 +30,11 @@ enum AdminError {
          configuration, at admin.endpoint; a KMS socket is asked with --socket"
     )]
     Other { socket: Socket, reason: String },
+    #[error(
+        "{socket} does not exist: start the plugin; its configuration needs `admin: {{endpoint: {socket}}}` at the top level, \
+         for without it there is no admin socket"
+    )]
+    Missing { socket: Socket },
     #[error("{socket} is busy: others hold all its connections; try again in some seconds")]
     Busy { socket: Socket },
     #[error(
@@ -104,6 +109,7 @@ pub(super) async fn ask(
 ) -> Result<(StatusCode, Bytes), Failure> {
     let stream = connect(socket, timeout).await.map_err(|error| match error {
         CallError::Deadline { .. } => AdminError::Deadline { socket: socket.clone(), timeout }.into(),
+        CallError::Missing { .. } => AdminError::Missing { socket: socket.clone() }.into(),
         other => Failure::from(other),
     })?;
     match tokio::time::timeout(timeout, exchange(TokioIo::new(stream), method, path)).await {
@@ -181,6 +187,8 @@ fn provider(provider: &ProviderStatus) -> Vec<Row> {
         rows.push(row("  to write soon", candidate_text(candidate)));
     }
     rows.extend(provider.root_keys.iter().map(root_key));
+    rows.extend(outage(provider));
+    rows.extend(provider.sealed_cache.iter().map(sealed_cache));
     // What writes stands above.
     for rule in &provider.readable.rules {
         let least = rule.min_version.map_or("all versions".into(), |least| format!("versions from {least}"));
@@ -241,10 +249,45 @@ fn root_key(key: &RootKeyStatus) -> Row {
     row("  root key", format!("{} ({what_for}{version}): {state}", key.name))
 }
 
+/// Whether root keys that write are out, since when, and what goes on.
+fn outage(provider: &ProviderStatus) -> Option<Row> {
+    let out = |key: &&RootKeyStatus| {
+        let class = key.last_error.as_ref().map(|error| error.class.as_str());
+        key.r#use == "write"
+            && key.state == "failing"
+            && matches!(class, Some("unreachable" | "throttled" | "corrupt"))
+    };
+    let out: Vec<&RootKeyStatus> = provider.root_keys.iter().filter(out).collect();
+    let names: Vec<&str> = out.iter().map(|key| key.name.as_str()).collect();
+    // Of one form, so that the first in order of text is the first in time.
+    let since = out.iter().filter_map(|key| key.failing_since.as_deref()).min().unwrap_or("-");
+    let writes = if provider.writing { "writes go on" } else { "nothing is written" };
+    let held = provider.opened_keks.held;
+    (!out.is_empty()).then(|| {
+        row(
+            "  outage",
+            format!(
+                "since {since}, of {}: {writes}; local KEKs opened to read with: {held}; `casemate doctor` says for how long",
+                names.join(", ")
+            ),
+        )
+    })
+}
+
+fn sealed_cache(sealed: &SealedCache) -> Row {
+    let saved = if sealed.saved { "all that was opened" } else { "not all that was opened" };
+    let damaged = match sealed.damaged {
+        0 => String::new(),
+        damaged => format!("; {damaged} entries were refused: torn, or changed"),
+    };
+    row("  sealed cache", format!("local KEKs: {}, {saved}{damaged}", sealed.entries))
+}
+
 fn what_is_wrong(provider: &ProviderStatus) -> Vec<Row> {
+    let sealed = provider.sealed_cache.as_ref().and_then(|sealed| sealed.problem.clone());
     let with_absent = provider.root_keys.iter().filter(|key| !key.absent.is_empty());
     let absent = with_absent.map(|key| format!("root key {}: {}", key.name, lists_absent(&key.absent)));
-    troubles(provider).into_iter().chain(absent).map(|text| row("  wrong", text)).collect()
+    troubles(provider).into_iter().chain(absent).chain(sealed).map(|text| row("  wrong", text)).collect()
 }
 
 /// All that is wrong with a provider, each text once: it says what to do, too.

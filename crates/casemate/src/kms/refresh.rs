@@ -67,13 +67,14 @@ enum RefreshError {
     TooSoon { soon: TooSoon },
     #[error(
         "provider {provider} has not ended its look after {waited:?}: its root keys are slow or out, see `casemate kms \
-         status --admin`; --wait=2m waits longer"
+         status --admin {socket}`; --wait=2m waits longer"
     )]
-    NotEnded { provider: String, waited: Duration },
+    NotEnded { socket: Socket, provider: String, waited: Duration },
     #[error(
-        "provider {provider} is gone, or the program was restarted meanwhile: it looks when it starts; see `casemate kms status --admin`"
+        "provider {provider} is gone, or the program was restarted meanwhile: it looks when it starts; see `casemate kms \
+         status --admin {socket}`"
     )]
-    Gone { provider: String },
+    Gone { socket: Socket, provider: String },
 }
 
 /// What a provider came to.
@@ -170,11 +171,13 @@ async fn waited(
             let done = found.and_then(|provider| provider.refreshes.as_ref());
             let Some((provider, refreshes)) = found.zip(done).filter(|(_, known)| known.asked >= of.refresh)
             else {
-                return Err(Failure::new(Exit::Unknown, &RefreshError::Gone { provider: of.name.clone() }));
+                let gone = RefreshError::Gone { socket: admin.clone(), provider: of.name.clone() };
+                return Err(Failure::new(Exit::Unknown, &gone));
             };
             let ended = refreshes.done >= of.refresh;
             if !ended && Instant::now() >= until {
-                let late = RefreshError::NotEnded { provider: of.name.clone(), waited: wait };
+                let (socket, provider) = (admin.clone(), of.name.clone());
+                let late = RefreshError::NotEnded { socket, provider, waited: wait };
                 return Err(Failure::new(Exit::Unknown, &late));
             }
             // What was seen twice and is not being prepared could not be.
@@ -198,4 +201,23 @@ fn escaped(name: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_to_look_at_next_is_a_command_that_can_be_run() {
+        let (socket, provider): (Socket, _) = ("unix:///run/admin.sock".parse().unwrap(), "a".to_owned());
+        for error in [
+            RefreshError::Gone { socket: socket.clone(), provider: provider.clone() },
+            RefreshError::NotEnded { socket, provider, waited: Duration::from_secs(60) },
+        ] {
+            let told = error.to_string();
+            assert!(told.contains("see `casemate kms status --admin unix:///run/admin.sock`"), "{told}");
+        }
+    }
 }

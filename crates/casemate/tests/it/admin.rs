@@ -122,6 +122,33 @@ provider          casemate (cluster prod): writes
 }
 
 #[test]
+fn an_outage_and_the_sealed_cache_are_told() {
+    let mut document = document();
+    let provider = &mut document["providers"][0];
+    provider["sealed_cache"] = json!({"entries": 3, "saved": true, "damaged": 0, "problem": null});
+    let (_, shown, _) = AdminSocket::with(&document).asked("");
+    assert!(shown.contains("\n  sealed cache    local KEKs: 3, all that was opened\n"), "{shown}");
+    assert!(!shown.contains("outage"), "one that only reads is none: {shown}");
+
+    let provider = &mut document["providers"][0];
+    let mut spare = provider["root_keys"][1].clone();
+    (spare["name"], spare["use"]) = ("spare".into(), "write".into());
+    provider["root_keys"].as_array_mut().unwrap().push(spare);
+    let (code, shown, _) = AdminSocket::with(&document).asked("");
+    let says = "  outage          since 2027-01-15T07:00:00Z, of spare: writes go on; local KEKs opened to read with: 1;";
+    assert!(code == 0 && shown.contains(says), "{shown}");
+
+    let provider = &mut document["providers"][0];
+    provider["root_keys"][2]["last_error"]["class"] = "credential".into();
+    provider["sealed_cache"] =
+        json!({"entries": 0, "saved": false, "damaged": 2, "problem": "/s: no room; make room"});
+    let (_, shown, _) = AdminSocket::with(&document).asked("");
+    assert!(!shown.contains("outage"), "it coasts: {shown}");
+    assert!(shown.contains("local KEKs: 0, not all that was opened; 2 entries were refused"), "{shown}");
+    assert!(shown.contains("  wrong           /s: no room; make room\n"), "{shown}");
+}
+
+#[test]
 fn people_read_of_the_audit_log_what_verify_takes() {
     let mut document = document();
     let anchor = format!("7:{}", "0b".repeat(32));
@@ -233,7 +260,9 @@ fn nobody_there_and_no_answer_are_exit_code_3() {
         let done = casemate("kms status --admin").arg(url(&absent)).assert().code(3);
         String::from_utf8(done.get_output().stderr.clone()).unwrap()
     };
-    assert!(ask().contains("does not exist"));
+    let told = ask();
+    let says = format!("needs `admin: {{endpoint: {}}}` at the top level", url(&absent));
+    assert!(told.contains("does not exist") && told.contains(&says), "{told}");
     drop(UnixListener::bind(&absent).unwrap());
     assert!(ask().contains("nobody listens at"));
 }

@@ -1,5 +1,5 @@
 //! What is wrong with one provider.
-use casemate_keyservice::{Class, Failure};
+use casemate_keyservice::{Class, Failure, lists_absent};
 use casemate_kms::admin::status::ProviderStatus;
 
 use super::Finding;
@@ -12,6 +12,7 @@ pub(super) fn of_provider(provider: &ProviderFacts, facts: &Facts) -> Vec<Findin
         document.and_then(|document| document.providers.iter().find(|one| one.name == provider.name));
     let mut found = of_socket(provider, status.is_some());
     found.extend(provider.keys.iter().flat_map(|key| of_key(key, facts)));
+    found.extend(of_absent(provider, status));
     found.extend(of_signer(provider));
     if let Some((class, message, remedy)) = &provider.refused {
         let id = if class == "reuse" { "reused" } else { "selection" };
@@ -243,16 +244,42 @@ fn of_rotation(provider: &ProviderFacts, facts: &Facts) -> Option<Finding> {
             "rotation-pending",
             format!("Status names key id {now}, and by configuration and root keys it is {key_id}"),
             format!(
-                "see that the plugin at this socket is the one of this configuration: `casemate kms status --admin {}`",
-                facts.admin.as_deref().unwrap_or("unix:///…")
+                "see that the plugin at this socket is the one of this configuration: `casemate kms status {}`",
+                facts.admin.as_ref().map_or_else(
+                    || format!("--socket {}", provider.endpoint),
+                    |admin| format!("--admin {admin}"),
+                )
             ),
         ),
     })
 }
 
+/// Keys that a token lacks: seen from here, or else by the plugin.
+fn of_absent(provider: &ProviderFacts, status: Option<&ProviderStatus>) -> Vec<Finding> {
+    let seen = provider.keys.iter().map(|key| (&key.name, &key.absent));
+    let told = status.into_iter().flat_map(|status| &status.root_keys).map(|key| (&key.name, &key.absent));
+    let mut found: Vec<(&String, &Vec<String>)> = Vec::new();
+    for (name, absent) in seen.chain(told).filter(|(_, absent)| !absent.is_empty()) {
+        if found.iter().all(|(known, _)| *known != name) {
+            found.push((name, absent));
+        }
+    }
+    let finding = |(name, absent): (&String, &Vec<String>)| {
+        Finding::new(
+            "key-absent",
+            format!("root key {name}: {}", lists_absent(absent)),
+            format!(
+                "bring {} to this node's token by the way of its vendor (a backup, a clone of another node's), or correct `keys`",
+                absent.join(", ")
+            ),
+        )
+    };
+    found.into_iter().map(finding).collect()
+}
+
 /// One is enough: its identity can be kept in two places.
-fn of_recipients(count: usize) -> Option<Finding> {
-    (count == 0).then(|| {
+fn of_recipients(count: Option<usize>) -> Option<Finding> {
+    (count == Some(0)).then(|| {
         Finding::new(
             "no-recovery",
             "no recovery recipient is configured: with the root keys, all data is lost",

@@ -70,6 +70,7 @@ pub(in crate::doctor) fn healthy() -> Facts {
                 opened: Some(Ok(())),
                 is_true: Some(true),
                 opens_record: Some(Ok(())),
+                absent: Vec::new(),
                 running: None,
                 failing_since: None,
             }],
@@ -79,7 +80,7 @@ pub(in crate::doctor) fn healthy() -> Facts {
             refused: None,
             record: RecordFacts { is_there: true, is_whole: true, created: Some(NOW - 7) },
             ledger: LedgerFacts { last: Some(NOW - 7), ..LedgerFacts::default() },
-            recipients: 2,
+            recipients: Some(2),
             sealed: Some(SealedFacts { found: Ok(Some((3, 0))), is_beside_its_secret: false }),
             rules: Rules::default(),
         }],
@@ -123,6 +124,8 @@ fn a_healthy_host_is_no_reason_to_speak() {
     (facts.providers[0].sealed, facts.providers[0].record) = (None, RecordFacts::default());
     facts.providers[0].keys[0].opens_record = None;
     facts.files[3].found = Err("no such folder: it is made at the first start".into());
+    // A FIPS build can't have what it does not ask for.
+    facts.providers[0].recipients = None;
     assert_eq!(findings(&facts), []);
 }
 
@@ -229,6 +232,15 @@ const PLANTED: &[Plant] = &[
     ("key-differs", "--admin unix:///run/admin.sock` has the plugin look again", |facts| {
         key(facts).running = Some(("refused".into(), "no".into()))
     }),
+    ("key-absent", "root key main: keys lists 0a", |facts| key(facts).absent = vec!["0a".into()]),
+    ("key-absent", "bring 0a to this node's token", |facts| {
+        facts.status = said(|document| {
+            document["providers"][0]["root_keys"] = json!([{
+                "name": "other", "use": "read", "prefix": "pkcs11:0a", "state": "ok", "version": null, "absent": ["0a"],
+                "last_good": null, "failing_since": null, "last_error": null,
+            }]);
+        });
+    }),
     // It was not asked from here.
     ("key-throttled", "as the running plugin sees it: slow down", |facts| {
         (key(facts).observed, key(facts).running) = (None, Some(("throttled".into(), "slow down".into())));
@@ -263,7 +275,7 @@ const PLANTED: &[Plant] = &[
         facts.status = said(|document| document["providers"][0]["ledger"]["saved"] = false.into());
     }),
     ("other-cluster", "alsoAccept", |facts| facts.providers[0].ledger.other_cluster = Some("old".into())),
-    ("no-recovery", "casemate recovery new", |facts| facts.providers[0].recipients = 0),
+    ("no-recovery", "casemate recovery new", |facts| facts.providers[0].recipients = Some(0)),
     ("sealed-cache", "start-in-an-outage", |facts| sealed(facts).found = Err("another secret".into())),
     ("sealed-cache", "look at the disk", |facts| sealed(facts).found = Ok(Some((1, 2)))),
     ("sealed-cache", "start-in-an-outage", |facts| {
@@ -369,10 +381,11 @@ fn the_page_is_what_the_table_says() {
     let mut page = format!(
         "# What `casemate doctor` finds\n\n<!-- Made from the code: {REGENERATE} -->\n\n\
          `casemate doctor` on a control plane node looks at all of this, says of what it finds what it saw and what to do, and \
-         is silent if all is well; `--verbose` lists what is well, and what an outage of the root keys would do now. Exit code 1 \
+         is silent if all is well; `--verbose` lists what is well and what was looked at, and what an outage of the root keys would \
+         do now. Exit code 1 \
          if anything was found.\n"
     );
-    for Kind { id, severity, means, see } in KINDS {
+    for Kind { id, severity, means, see, .. } in KINDS {
         let severity = if *severity == Severity::Error { "Error" } else { "Warning" };
         write!(page, "\n## {id}\n\n{severity}. {means} [More]({see}).\n").unwrap();
         let file = docs.join(see.split('#').next().unwrap());

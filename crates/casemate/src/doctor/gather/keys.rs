@@ -51,6 +51,7 @@ pub(super) async fn of_key(
         opened: None,
         is_true: None,
         opens_record: None,
+        absent: Vec::new(),
         running: running.map(|error| (error.class.clone(), error.message.clone())),
         failing_since: failing.and_then(|one| one.failing_since.clone()),
     };
@@ -61,6 +62,7 @@ pub(super) async fn of_key(
     }
     let observed = bounded(key.observe()).await;
     facts.observed = Some(observed.as_ref().map(|root| root.lineage.to_string()).map_err(Failure::clone));
+    facts.absent = key.absent();
     let Ok(root) = &observed else { return (facts, Some(observed)) };
     if known.writes {
         try_out(key, root, &mut facts).await;

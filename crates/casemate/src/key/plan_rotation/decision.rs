@@ -72,12 +72,18 @@ pub(super) struct Facts {
     pub(super) active: Option<Active>,
     /// What the running plugin has seen already.
     pub(super) candidate: Option<String>,
+    pub(super) socket: String,
+    /// Where the plugin can be hurried; none if the configuration has none.
     pub(super) admin: Option<String>,
 }
 
 impl Facts {
-    fn admin(&self) -> &str {
-        self.admin.as_deref().unwrap_or("unix:///…")
+    /// What shows the key id that writes.
+    fn status(&self) -> String {
+        match &self.admin {
+            Some(admin) => format!("`casemate kms status --admin {admin}`"),
+            None => format!("`casemate kms status --socket {}`", self.socket),
+        }
     }
 }
 
@@ -266,20 +272,19 @@ fn when(facts: &Facts, key_id: &KeyId) -> String {
     match (&facts.active, facts.is_local) {
         (None, _) => "as soon as the plugin runs".into(),
         (_, true) => format!("60 seconds from now at the latest{already}"),
-        (_, false) => format!(
-            "7 minutes from now at the latest (two looks), or some seconds after `casemate kms refresh --wait --admin {}`{already}",
-            facts.admin()
-        ),
+        (_, false) => {
+            let sooner = facts.admin.as_ref().map_or(String::new(), |admin| {
+                format!(", or some seconds after `casemate kms refresh --wait --admin {admin}`")
+            });
+            format!("7 minutes from now at the latest (two looks){sooner}{already}")
+        }
     }
 }
 
 /// The order that no node can get wrong: everybody reads first.
 fn next_steps(facts: &Facts, policy: &WritePolicy) -> Vec<String> {
     let Some(active) = &facts.active else {
-        return vec![format!(
-            "start the plugin; then look at it with `casemate kms status --admin {}`",
-            facts.admin()
-        )];
+        return vec![format!("start the plugin; then look at it with {}", facts.status())];
     };
     let mut next = Vec::new();
     for Seen { name, prefix, shows } in &facts.seen {
@@ -302,12 +307,17 @@ fn next_steps(facts: &Facts, policy: &WritePolicy) -> Vec<String> {
             _ => format!("{on_each} `casemate key plan-rotation` shows {lineage} there, too"),
         });
     }
-    let admin = facts.admin();
-    next.push(format!("on every node: `casemate kms refresh --wait --admin {admin}`, or wait"));
+    next.push(match &facts.admin {
+        Some(admin) => format!("on every node: `casemate kms refresh --wait --admin {admin}`, or wait"),
+        None => {
+            "wait; with `admin: {endpoint: …}` in its configuration, `casemate kms refresh` hurries a plugin"
+                .into()
+        }
+    });
     next.push(format!(
-        "when every node names key id {} (`casemate kms status --admin {admin}`), migrate storage; keep what wrote before readable until \
-         nothing needs it",
-        policy.key_id()
+        "when every node names key id {} ({}), migrate storage; keep what wrote before readable until nothing needs it",
+        policy.key_id(),
+        facts.status()
     ));
     next
 }

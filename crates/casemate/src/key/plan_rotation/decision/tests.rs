@@ -49,6 +49,7 @@ fn facts() -> Facts {
         ledger,
         record: Some(now),
         candidate: None,
+        socket: "unix:///run/kms.sock".into(),
         admin: Some("unix:///run/admin.sock".into()),
     }
 }
@@ -172,4 +173,20 @@ fn on_a_new_node_the_first_look_counts() {
     let (would, next) = decide(&facts);
     assert!(would.text().ends_with("writes as soon as the plugin runs"), "{}", would.text());
     assert!(next[0].contains("start the plugin"), "{next:?}");
+}
+
+#[test]
+fn what_the_configuration_does_not_have_is_not_asked() {
+    let mut newer = facts();
+    newer.seen[0].shows = Ok(root("a", 3));
+    newer.admin = None;
+    let new_node = Facts { active: None, ledger: Ledger::default(), record: None, ..newer.clone() };
+    for facts in [newer, new_node] {
+        let (would, next) = decide(&facts);
+        let told = format!("{} {}", would.text(), next.join(" "));
+        assert!(
+            !told.contains("--admin") && told.contains("kms status --socket unix:///run/kms.sock"),
+            "{told}"
+        );
+    }
 }
