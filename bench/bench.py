@@ -3,7 +3,7 @@
 
 `plugin`: casemate-kms beside a Go plugin that does the same work (bench/peer), in one run. Both are called by kube-apiserver's own client, in two generations. Rounds alternate between the two, and a ratio is the
 median of the rounds' ratios: what the machine does besides hits both. Absolute figures are this machine's only.
-`coldstart`, `outage`, `idle` and `soak` stand in key_services.py.
+`coldstart`, `outage`, `idle`, `soak` and `census` stand in key_services.py.
 """
 import argparse, contextlib, json, os, pathlib, platform, resource, signal, statistics, subprocess, sys, tempfile, time
 
@@ -56,12 +56,13 @@ def parse():
     parser = argparse.ArgumentParser(prog="./dev bench")
     parser.add_argument("what", choices=["plugin", "size", *key_services.PARTS])
     parser.add_argument("--programs", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
-    parser.add_argument("--rounds", type=int, default=5, help="of each pair; default 5; plugin and outage")
+    parser.add_argument("--rounds", type=int, default=5, help="of each pair; default 5; plugin, outage and census")
     parser.add_argument("--calls", type=int, default=30_000,
                         help="of one round at 1 in flight; five times as many above; plugin and outage")
     parser.add_argument("--memory-calls", type=int, default=1_000_000, help="before resident memory is taken")
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--keks", type=int, default=200, help="local KEKs at most; coldstart")
+    parser.add_argument("--objects", type=int, default=1_000_000, help="census")
     parser.add_argument("--minutes", type=int, default=20, help="how long; idle and soak")
     parser.add_argument("--key-service", choices=["openbao", "softhsm"], default="openbao", help="of soak")
     parser.add_argument("--output", choices=["table", "json"], default="table")

@@ -7,7 +7,7 @@ class Budget:
         self.most, self.least = most, least
 
     def __str__(self):
-        return f"≤ {self.most:g}" if self.most is not None else f"≥ {self.least:g}"
+        return f"≤ {self.most:,g}" if self.most is not None else f"≥ {self.least:,g}"
 
     def met(self, value):
         value = round(value, 2)  # as it is printed

@@ -5,6 +5,7 @@
 
 mod admin;
 mod calls;
+mod census;
 mod coldstart;
 mod daemon;
 mod hsm;
@@ -29,6 +30,8 @@ pub enum Bench {
     Idle,
     /// What grows.
     Soak,
+    /// A census of many objects.
+    Census,
 }
 
 /// How much of it.
@@ -36,7 +39,7 @@ pub enum Bench {
 pub struct Options {
     /// How long, of idle and soak.
     pub minutes: u32,
-    /// How often, of outage.
+    /// How often, of outage and census.
     pub rounds: u32,
     /// Calls in each part of outage.
     pub calls: u32,
@@ -44,6 +47,8 @@ pub struct Options {
     pub keks: usize,
     /// DEK sources under each local KEK, of coldstart.
     pub sources: usize,
+    /// How many objects, of census.
+    pub objects: usize,
     /// Which key service, of soak.
     pub service: Service,
 }
@@ -64,12 +69,21 @@ pub fn run(what: Bench, options: &Options) -> anyhow::Result<Value> {
         Bench::Outage => outage::run(options),
         Bench::Idle => idle::run(options),
         Bench::Soak => soak::run(options),
+        Bench::Census => census::run(options),
     }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { minutes: 20, rounds: 3, calls: 30_000, keks: 200, sources: 10, service: Service::Transit }
+        Self {
+            minutes: 20,
+            rounds: 3,
+            calls: 30_000,
+            keks: 200,
+            sources: 10,
+            objects: 1_000_000,
+            service: Service::Transit,
+        }
     }
 }
 
@@ -89,6 +103,7 @@ impl Options {
             "--calls" => self.calls = positive(option, value)?,
             "--keks" => self.keks = positive(option, value)?,
             "--sources" => self.sources = positive(option, value)?,
+            "--objects" => self.objects = positive(option, value)?,
             "--key-service" => self.service = value.parse()?,
             _ => return Err(format!("there is no option {option}")),
         }
@@ -105,7 +120,8 @@ impl FromStr for Bench {
             "outage" => Ok(Self::Outage),
             "idle" => Ok(Self::Idle),
             "soak" => Ok(Self::Soak),
-            _ => Err(format!("{word}: what is measured is coldstart, outage, idle or soak")),
+            "census" => Ok(Self::Census),
+            _ => Err(format!("{word}: what is measured is coldstart, outage, idle, soak or census")),
         }
     }
 }

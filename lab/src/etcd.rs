@@ -135,6 +135,8 @@ fn launch(data: &Path, log: &Path, client: &Port, peer: &Port) -> Result<Process
     let mut command = Command::new(Tool::Etcd.path()?);
     command
         .args(["--name", "lab", "--unsafe-no-fsync", "--log-level", "warn"])
+        // What it takes without its warning of a large database: a benchmark's.
+        .arg("--quota-backend-bytes=8589934592")
         .arg("--data-dir")
         .arg(data)
         .args(["--listen-client-urls", &client])

@@ -16,7 +16,7 @@ const USAGE: &str = "\
       through its outage too. Stays up then, unless --once.
   ./dev lab tools [--bench]
       Prints the path of each program that the lab starts, or the benchmark, after building what is missing.
-  ./dev lab bench coldstart|outage|idle|soak [OPTION VALUE...]
+  ./dev lab bench coldstart|outage|idle|soak|census [OPTION VALUE...]
       Measures, and prints JSON; `./dev bench` runs it on the release build and makes tables of it.
   ./dev lab python
       Prints the path of a Python that has what the lab's programs import.

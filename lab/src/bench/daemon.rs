@@ -5,9 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
+use aws_lc_rs::rand;
 use casemate_wire::kms_v2::key_management_service_client::KeyManagementServiceClient;
+use casemate_wire::kms_v2::stored::{self, EncryptedDekSourceType, EncryptedObject};
 use casemate_wire::kms_v2::{DecryptRequest, EncryptRequest, EncryptResponse, HEALTHZ_OK, StatusRequest};
+use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
@@ -112,6 +117,29 @@ impl Stored {
         let asked = EncryptRequest { plaintext: plaintext.clone().into(), uid: "bench".into() };
         let sealed = client.encrypt(asked).await?.into_inner();
         Ok(Self { plaintext, sealed })
+    }
+
+    /// The value that kube-apiserver would keep at `key` for `object`, under the provider `bench`.
+    pub(super) fn encrypt(&self, key: &str, object: &[u8]) -> anyhow::Result<Vec<u8>> {
+        let (mut info, mut nonce) = ([0; 32], [0; 12]);
+        rand::fill(&mut info).and_then(|()| rand::fill(&mut nonce)).context("no randomness")?;
+        let expand = [&info[..]];
+        let seed = Prk::new_less_safe(HKDF_SHA256, &self.plaintext);
+        let dek = seed.expand(&expand, &AES_256_GCM).map_err(|_| anyhow!("no DEK"))?;
+        let dek = LessSafeKey::new(UnboundKey::from(dek));
+        let mut sealed = object.to_vec();
+        dek.seal_in_place_append_tag(Nonce::from(&nonce), Aad::from(key), &mut sealed)
+            .map_err(|_| anyhow!("not sealed"))?;
+        let object = EncryptedObject {
+            encrypted_data: [&info[..], &nonce, &sealed].concat().into(),
+            key_id: self.sealed.key_id.clone(),
+            encrypted_dek_source: self.sealed.ciphertext.clone(),
+            annotations: self.sealed.annotations.clone(),
+            encrypted_dek_source_type: EncryptedDekSourceType::HkdfSha256XnonceAesGcmSeed.into(),
+        };
+        let mut value = format!("{}bench:", stored::PREFIX).into_bytes();
+        object.encode(&mut value)?;
+        Ok(value)
     }
 
     /// Opens it; anything else than what was sealed is an error.
