@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, ensure};
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, Aad, RandomizedNonceKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use aws_lc_rs::rand;
 use casemate_wire::kms_v2::key_management_service_client::KeyManagementServiceClient;
@@ -121,17 +121,17 @@ impl Stored {
 
     /// The value that kube-apiserver would keep at `key` for `object`, under the provider `bench`.
     pub(super) fn encrypt(&self, key: &str, object: &[u8]) -> anyhow::Result<Vec<u8>> {
-        let (mut info, mut nonce) = ([0; 32], [0; 12]);
-        rand::fill(&mut info).and_then(|()| rand::fill(&mut nonce)).context("no randomness")?;
-        let expand = [&info[..]];
+        let (mut info, mut dek) = ([0; 32], [0; 32]);
+        rand::fill(&mut info).context("no randomness")?;
         let seed = Prk::new_less_safe(HKDF_SHA256, &self.plaintext);
-        let dek = seed.expand(&expand, &AES_256_GCM).map_err(|_| anyhow!("no DEK"))?;
-        let dek = LessSafeKey::new(UnboundKey::from(dek));
+        let expanded = seed.expand(&[&info], HKDF_SHA256).and_then(|okm| okm.fill(&mut dek));
+        expanded.map_err(|_| anyhow!("no DEK"))?;
         let mut sealed = object.to_vec();
-        dek.seal_in_place_append_tag(Nonce::from(&nonce), Aad::from(key), &mut sealed)
+        let nonce = RandomizedNonceKey::new(&AES_256_GCM, &dek)
+            .and_then(|dek| dek.seal_in_place_append_tag(Aad::from(key), &mut sealed))
             .map_err(|_| anyhow!("not sealed"))?;
         let object = EncryptedObject {
-            encrypted_data: [&info[..], &nonce, &sealed].concat().into(),
+            encrypted_data: [&info[..], nonce.as_ref(), &sealed].concat().into(),
             key_id: self.sealed.key_id.clone(),
             encrypted_dek_source: self.sealed.ciphertext.clone(),
             annotations: self.sealed.annotations.clone(),
