@@ -1,17 +1,29 @@
 #!/usr/bin/env python3
-"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority`, `token_frame` and `transit`."""
-import base64, json, pathlib
+"""Writes the seeds of `record` and `ciphertext` from the vectors, and those of `authority`, `token_frame` and `transit`.
+With --check it writes nothing, and fails if one of them is another one than it would write."""
+import base64, json, pathlib, sys
 
 fuzz = pathlib.Path(__file__).resolve().parent
+check, drifted = sys.argv[1:] == ["--check"], []
+
+
+def seed(target, name, content):
+    path = fuzz / "corpus" / target / name
+    if check:
+        if not path.is_file() or path.read_bytes() != content:
+            drifted.append(str(path.relative_to(fuzz.parent)))
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
 for path in sorted((fuzz.parent / "vectors/v1").glob("*.json")):
     vector = json.loads(path.read_text())
     annotation, ciphertext = bytes.fromhex(vector["annotation"]), bytes.fromhex(vector["ciphertext"])
     key_id = vector["key_id"].encode()
     request = bytes([len(key_id)]) + key_id + len(annotation).to_bytes(2, "big") + annotation + ciphertext
-    for target, seed in ("record", annotation), ("ciphertext", request):
-        folder = fuzz / "corpus" / target
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / path.stem).write_bytes(seed)
+    seed("record", path.stem, annotation)
+    seed("ciphertext", path.stem, request)
 
 
 def frame(kind, flags, payload):
@@ -30,9 +42,7 @@ AUTHORITY = {
     "split": frame(1, 0, CODED[:6]) + frame(9, 0, b"") + frame(9, 4, CODED[6:]),
 }
 for name, frames in AUTHORITY.items():
-    folder = fuzz / "corpus/authority"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(b"\7" + frames)
+    seed("authority", name, b"\7" + frames)
 
 
 def told(header, payload=b""):
@@ -60,9 +70,7 @@ TOLD = {
     "answered": b"".join(told({"number": number, "outcome": came, **LEFT}, b"bytes") for number, came in enumerate(CAME)),
 }
 for name, frames in TOLD.items():
-    folder = fuzz / "corpus/token_frame"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(frames)
+    seed("token_frame", name, frames)
 
 
 # What is answered, the status, and the body: as the target numbers them.
@@ -84,6 +92,7 @@ TRANSIT = {
     "throttled": (1, 6, {"errors": ["request path: rate limit quota exceeded"]}),
 }
 for name, (asked, status, body) in TRANSIT.items():
-    folder = fuzz / "corpus/transit"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(bytes([asked, status]) + json.dumps(body).encode())
+    seed("transit", name, bytes([asked, status]) + json.dumps(body).encode())
+
+if drifted:
+    sys.exit(f"fuzz/seeds.py would write otherwise, run it: {', '.join(drifted)}")
