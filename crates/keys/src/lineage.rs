@@ -138,6 +138,16 @@ impl LineagePrefix {
             Covered::Whole(lineages) => lineages.contains(lineage).then_some(""),
         }
     }
+
+    /// Whether a lineage can be of both. Two that do, at different times, are one root key: with a list of lineages that
+    /// has become longer, for one.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Covered::Below(one), Covered::Below(other)) => one.starts_with(other) || other.starts_with(one),
+            (Covered::Whole(lineages), _) => lineages.iter().any(|lineage| other.rest(lineage).is_some()),
+            (_, Covered::Whole(lineages)) => lineages.iter().any(|lineage| self.rest(lineage).is_some()),
+        }
+    }
 }
 
 impl fmt::Display for LineagePrefix {
@@ -198,6 +208,25 @@ mod tests {
             [("pkcs11:aa", Some("")), ("pkcs11:bb", Some("")), ("pkcs11:cc", None), ("pkcs11:aa/1", None)]
         {
             assert_eq!(listed.rest(&lineage(text)), rest, "{text}");
+        }
+    }
+    #[test]
+    fn what_may_have_a_lineage_in_common_overlaps() {
+        let below = |id: &str| LineagePrefix::new("file", [id]).unwrap();
+        let listed = |list: &str| LineagePrefix::one_of(list.split(' ').map(|text| text.parse().unwrap()));
+        for (one, other, expected) in [
+            (below("4f"), below("4f"), true),
+            (below("4f"), LineagePrefix::new("file", ["4f", "1"]).unwrap(), true),
+            (below("4f"), below("4f4f"), false),
+            (below("4f"), LineagePrefix::new("exec", ["4f"]).unwrap(), false),
+            (listed("pkcs11:aa"), listed("pkcs11:aa pkcs11:bb"), true),
+            (listed("pkcs11:aa pkcs11:bb"), listed("pkcs11:bb pkcs11:cc"), true),
+            (listed("pkcs11:aa"), listed("pkcs11:bb pkcs11:aaaa"), false),
+            (below("4f"), listed("file:4e/1 file:4f/2"), true),
+            (below("4f"), listed("file:4f file:4f4f/1"), false),
+        ] {
+            assert_eq!(one.overlaps(&other), expected, "{one} and {other}");
+            assert_eq!(other.overlaps(&one), expected, "{other} and {one}");
         }
     }
 }

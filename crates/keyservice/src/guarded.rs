@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | end, with all retries, within | [`DEADLINE`] | [`DEADLINE`] |
 //! | at a time | [`OWN_PLACES`] | [`STORED_PLACES`] |
-//! | move the [breaker](BreakerState) | yes | never |
+//! | move the [breaker](BreakerState) | yes, if anybody was [asked](Failure::unasked) | never |
 //! | while it is open | are made: they find out | one at a time, the others fail at once |
 //! | after `Retry-After` | wait that long | are made |
 //! | that did not open | – | not again for [`REMEMBERED_FOR`], [`FAILURES_AT_ONCE`] at once, then one a second |
@@ -236,7 +236,8 @@ impl Guarded {
                 };
                 self.attempt(asked, ends, may_retry, call).await
             }
-            None => Err(silence(asked)),
+            // The two that have the places say how it is.
+            None => Err(silence(asked).unasked()),
         };
         self.note_own(answer.as_ref().err());
         answer
@@ -257,7 +258,7 @@ impl Guarded {
             .with_min_delay(FIRST_RETRY_AFTER)
             .with_max_times(RETRIES)
             .with_jitter();
-        let mut before = None;
+        let (mut before, mut was_asked) = (None, false);
         let answer = (|| contained(async move { call().await }))
             .retry(times)
             .sleep(tokio::time::sleep)
@@ -269,6 +270,7 @@ impl Guarded {
             .notify(|failure, _| {
                 counters.retries.one_more();
                 before = Some(failure.what.clone());
+                was_asked |= !failure.unasked;
             });
         let answer = timeout_at(ends, answer).await.unwrap_or_else(|_| {
             let mut silence = silence(asked);
@@ -279,7 +281,8 @@ impl Guarded {
         });
         answer.map_err(|failure| {
             let retry_after = failure.retry_after.map(|asked| asked.min(LONGEST_WAIT));
-            Failure { retry_after, ..failure }
+            // What is remembered of the first attempt does not undo it.
+            Failure { retry_after, unasked: failure.unasked && !was_asked, ..failure }
         })
     }
 
@@ -328,6 +331,7 @@ impl Guarded {
     fn note_own(&self, failure: Option<&Failure>) {
         let (now, mut state) = (Instant::now(), self.state());
         match failure {
+            Some(failure) if failure.unasked => {}
             Some(failure) if failure.class == Class::Unreachable => state.breaker.silent(now),
             // A no is an answer too.
             _ => state.breaker.answered(now),
@@ -348,8 +352,8 @@ impl Guarded {
                 state.latency.took(now - started, now);
                 state.unopened.failed(root, name, failure, now);
             }
-            // Who is not let in has asked nothing: it says nothing of how long openings take once it is.
-            Some(failure) if failure.class == Class::Credential => {}
+            // Who is not let in has opened nothing: it says nothing of how long openings take once it is.
+            Some(failure) if failure.unasked || failure.class == Class::Credential => {}
             // One that fails quickly is not cheap.
             Some(_) => state.latency.took(DEADLINE, now),
         }

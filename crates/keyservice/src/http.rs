@@ -183,9 +183,9 @@ impl Http {
         let attempt = async {
             match self.attempt(index, call, false).await {
                 // New files may have been delivered since they were looked at.
-                Err(Trouble::Protection(what)) => match self.clients.look_again().await {
+                Err(trouble) if trouble.is_of_certificates() => match self.clients.look_again().await {
                     true => self.attempt(index, call, true).await,
-                    false => Err(Trouble::Protection(what)),
+                    false => Err(trouble),
                 },
                 other => other,
             }

@@ -133,6 +133,9 @@ pub struct Failure {
     pub missing: Option<Lineage>,
     /// When the service said to come back.
     pub retry_after: Option<Duration>,
+    /// Whether nobody was asked: it was found here (a token file can't be read), or is remembered. It says nothing of how
+    /// the service is now.
+    pub unasked: bool,
 }
 
 /// What a failure says about the root key.
@@ -167,6 +170,13 @@ impl Class {
 impl Failure {
     /// A failure of `class`: what happened, and what to do.
     pub fn new(class: Class, what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { class, what: what.into(), remedy: remedy.into(), missing: None, retry_after: None }
+        let (what, remedy) = (what.into(), remedy.into());
+        Self { class, what, remedy, missing: None, retry_after: None, unasked: false }
+    }
+
+    /// The same, of one for which nobody was asked.
+    #[must_use]
+    pub fn unasked(self) -> Self {
+        Self { unasked: true, ..self }
     }
 }

@@ -3,7 +3,8 @@
 //! The module is foreign code: it runs in a process of its own, the *host*, which may hang, crash or leak without
 //! taking this one along.
 //!
-//! * [`Pkcs11Key`]: the root key; [`Pkcs11Signer`]: a key that signs. Each asks a host, which it starts by way of [`Launch`] and replaces when it must.
+//! * [`Pkcs11Key`]: the root key; [`Pkcs11Signer`]: a key that signs. Each asks a host, which it starts by way of
+//!   [`Launch`] and replaces when it must. [`HeldHosts`]: by which it goes on with it under a changed configuration.
 //! * [`HostConfig`]: what a host loads, and what it may touch. [`Pkcs11Config`]: a root key behind one.
 //! * [`serve`]: the host.
 
@@ -26,6 +27,7 @@ mod host;
 mod key;
 mod leeway;
 mod pin;
+mod sharing;
 mod sign;
 mod token;
 mod wraps;
@@ -34,6 +36,7 @@ mod wraps;
 pub use frame::heard;
 pub use host::serve;
 pub use key::{Pkcs11Key, Pkcs11Signer};
+pub use sharing::HeldHosts;
 
 /// Starts hosts of one token.
 pub trait Launch: fmt::Debug + Send + Sync {

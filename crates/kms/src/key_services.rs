@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use casemate_keys::origin::SignatureAlgorithm;
-use casemate_keyservice::pkcs11::{CkaId, HostConfig, Patience, Pkcs11Config, Pkcs11Key, Pkcs11Signer};
+use casemate_keyservice::pkcs11::{CkaId, HeldHosts, HostConfig, Pkcs11Config, Pkcs11Key, Pkcs11Signer};
 use casemate_keyservice::transit;
 
 use crate::config::Config;
@@ -18,6 +18,7 @@ pub struct KeyServices {
     hosts: Option<Arc<Hosts>>,
     /// Those of the root keys of a changed configuration too.
     sessions: transit::Sessions,
+    held: HeldHosts,
 }
 
 /// A root key that can't be asked from here.
@@ -41,12 +42,18 @@ impl KeyServices {
     pub fn start(config: &Config, program: &Path) -> io::Result<Self> {
         let hosts: Vec<HostConfig> = config.hosts().collect();
         let hosts = if hosts.is_empty() { None } else { Some(Hosts::start(program, hosts)?) };
-        Ok(Self { hosts, sessions: transit::Sessions::default() })
+        Ok(Self { hosts, ..Self::default() })
+    }
+
+    /// For the root keys of this provider.
+    #[must_use]
+    pub(crate) fn of(&self, provider: &str) -> Self {
+        Self { held: self.held.of(provider), ..self.clone() }
     }
 
     pub(crate) fn pkcs11(&self, config: Pkcs11Config) -> Result<Pkcs11Key, NeedsRestart> {
         let launcher = self.hosts.as_ref().ok_or(NeedsRestart)?.launcher(&config.host)?;
-        Ok(Pkcs11Key::new(config, launcher))
+        Ok(Pkcs11Key::sharing(config, launcher, &self.held))
     }
 
     pub(crate) fn transit(
@@ -73,6 +80,6 @@ impl KeyServices {
         algorithm: SignatureAlgorithm,
     ) -> Result<Pkcs11Signer, NeedsRestart> {
         let launcher = self.hosts.as_ref().ok_or(NeedsRestart)?.launcher(host)?;
-        Ok(Pkcs11Signer::new(key, algorithm, launcher, Patience::default()))
+        Ok(Pkcs11Signer::sharing(key, algorithm, host, launcher, &self.held))
     }
 }

@@ -215,9 +215,11 @@ impl Provider {
             (&settings.read_only_keys, &self.settings.read_only_keys),
         ];
         for (keys, before) in both {
+            // Of one that was split, the first part goes on.
+            let mut before: Vec<_> = before.iter().collect();
             for key in keys {
-                if let Some(before) = before.iter().find(|before| before.prefix() == key.prefix()) {
-                    key.succeed(before);
+                if let Some(at) = before.iter().position(|before| before.prefix().overlaps(key.prefix())) {
+                    key.succeed(before.remove(at));
                 }
             }
         }

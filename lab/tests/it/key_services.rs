@@ -11,6 +11,7 @@ use casemate_lab::{KeyService, Lab, Plugin, SoftHsm, demo};
 use serde_json::{Value, json};
 
 use crate::load::Load;
+use crate::pkcs11::hosts_in;
 
 mod lifetimes;
 mod moving;
@@ -106,8 +107,16 @@ fn a_root_key_in_a_token_rotates_under_load_and_comes_back_after_the_token_was_p
     lab.add_apiserver(plugin.encryption()).unwrap();
     let load = Load::on(&lab, 1);
     let before = plugin.key_id().unwrap();
+    let hosts = || hosts_in(plugin.dir());
+    // One that hangs on a busy machine is, which it says.
+    let replaced = || {
+        let log = fs::read_to_string(plugin.process().log()).unwrap();
+        log.matches("the host of a PKCS#11 module is").count()
+    };
     load.during(|| {
         load.goes_on();
+        let (host, given_up) = (hosts(), replaced());
+        assert_eq!(host.len(), 1);
         root.stage().unwrap();
         let keys = json!(root.keys());
         let list = |config: &mut Value| config["providers"][0]["rootKeys"][0]["pkcs11"]["keys"] = keys;
@@ -115,6 +124,8 @@ fn a_root_key_in_a_token_rotates_under_load_and_comes_back_after_the_token_was_p
         root.activate().unwrap();
         let after = plugin.refresh_until_switch(&before).unwrap();
         load.goes_on();
+        // Nor did it log in again: that is done by a new process, if by any.
+        assert!(hosts() == host || replaced() > given_up, "{:?} instead of {host:?}", hosts());
 
         // Of a token that was pulled, SoftHSM shows none of its keys; that it is gone, and that it is back, is seen by
         // a new process.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, RSA_PSS_2048_8192_SHA256, UnparsedPublicKey};
@@ -112,18 +112,23 @@ impl Site {
 
     /// The hosts that run for this site.
     fn hosts(&self) -> Vec<u32> {
-        let here = self.folder.path().to_str().unwrap().as_bytes();
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
-            let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let has = |part: &[u8]| command.windows(part.len()).any(|window| window == part);
-            if has(b"pkcs11-host\0") && has(here) {
-                found.push(pid);
-            }
-        }
-        found
+        hosts_in(self.folder.path())
     }
+}
+
+/// The hosts that run for who has this folder.
+pub(crate) fn hosts_in(folder: &Path) -> Vec<u32> {
+    let folder = format!("{}/", folder.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let has = |part: &[u8]| command.windows(part.len()).any(|window| window == part);
+        if has(b"pkcs11-host\0") && has(folder.as_bytes()) {
+            found.push(pid);
+        }
+    }
+    found
 }
 
 fn pinned(key: &CkaId) -> Writes {

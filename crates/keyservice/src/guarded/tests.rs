@@ -1,20 +1,27 @@
 #![allow(clippy::unwrap_used)]
 
+use std::collections::VecDeque;
+
 use casemate_keys::Algorithm;
 
 use super::*;
 
-/// A root key that does each time what it is told to.
+/// A root key that does each time what it is told to: one after the other, and the last again and again.
 #[derive(Debug)]
 struct Told {
     prefix: LineagePrefix,
-    answer: Arc<Mutex<Result<Duration, Failure>>>,
+    answers: Answers,
 }
+
+type Answers = Arc<Mutex<VecDeque<Result<Duration, Failure>>>>;
 
 impl Told {
     fn answer<T: Send + 'static>(&self, good: T) -> Answer<'_, T> {
         Box::pin(async move {
-            let answer = self.answer.lock().unwrap().clone();
+            let answer = {
+                let mut answers = self.answers.lock().unwrap();
+                if answers.len() > 1 { answers.pop_front().unwrap() } else { answers[0].clone() }
+            };
             tokio::time::sleep(answer?).await;
             Ok(good)
         })
@@ -53,18 +60,27 @@ fn failure(class: Class) -> Failure {
 
 struct Subject {
     guarded: Arc<Guarded>,
-    answer: Arc<Mutex<Result<Duration, Failure>>>,
+    answers: Answers,
 }
 
 impl Subject {
     fn new() -> Self {
-        let answer = Arc::new(Mutex::new(Ok(Duration::ZERO)));
+        let answers = Arc::new(Mutex::new([Ok(Duration::ZERO)].into()));
         let prefix = LineagePrefix::new("exec", ["told"]).unwrap();
-        Self { guarded: Guarded::around(Box::new(Told { prefix, answer: answer.clone() })), answer }
+        Self { guarded: Guarded::around(Box::new(Told { prefix, answers: answers.clone() })), answers }
     }
 
     fn is(&self, answer: Result<Duration, Failure>) {
-        *self.answer.lock().unwrap() = answer;
+        *self.answers.lock().unwrap() = [answer].into();
+    }
+
+    /// Once so, and then so.
+    fn is_then(&self, first: Result<Duration, Failure>, then: Result<Duration, Failure>) {
+        *self.answers.lock().unwrap() = [first, then].into();
+    }
+
+    fn breaker(&self) -> BreakerState {
+        self.guarded.condition().breaker
     }
 
     async fn stored(&self, wrap: &[u8]) -> Result<(), Failure> {
@@ -96,6 +112,17 @@ async fn what_was_not_asked_says_nothing_of_how_long_openings_take() {
     }
     assert_eq!(subject.guarded.cost(), measured);
 
+    // A silence that is remembered.
+    let subject = Subject::new();
+    subject.is(Ok(Duration::from_millis(40)));
+    subject.stored(b"good").await.unwrap();
+    let measured = subject.guarded.cost();
+    subject.is(Err(failure(Class::Unreachable).unasked()));
+    for _ in 0..20 {
+        subject.stored(b"good").await.unwrap_err();
+    }
+    assert_eq!(subject.guarded.cost(), measured);
+
     // Out, and somebody else tries it.
     let subject = Subject::new();
     subject.is(Err(failure(Class::Unreachable)));
@@ -121,6 +148,42 @@ async fn what_was_not_asked_says_nothing_of_how_long_openings_take() {
     subject.is(Err(failure(Class::Unreachable)));
     subject.stored(b"good").await.unwrap_err();
     assert!(subject.guarded.cost() > measured);
+    // Be it that its retries were answered from memory.
+    let subject = Subject::new();
+    subject.is_then(Err(failure(Class::Unreachable)), Err(failure(Class::Unreachable).unasked()));
+    subject.stored(b"good").await.unwrap_err();
+    assert!(subject.guarded.cost() > measured);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_asked_is_neither_an_answer_nor_a_silence() {
+    let (silence, remembered) = (failure(Class::Unreachable), failure(Class::Unreachable).unasked());
+    let unreadable = failure(Class::Credential).unasked();
+    let subject = Subject::new();
+    let own = async |answer: &Failure| {
+        subject.is(Err(answer.clone()));
+        subject.guarded.observe().await.unwrap_err();
+        subject.breaker()
+    };
+    assert_eq!(own(&silence).await, BreakerState::Closed);
+    for _ in 0..5 {
+        assert_eq!(own(&remembered).await, BreakerState::Closed);
+        assert_eq!(own(&unreadable).await, BreakerState::Closed);
+    }
+    assert_eq!(own(&silence).await, BreakerState::Open, "it was the second in a row");
+    for _ in 0..5 {
+        assert_eq!(own(&unreadable).await, BreakerState::Open);
+    }
+    assert_eq!(own(&failure(Class::Credential)).await, BreakerState::HalfOpen, "it has answered");
+    assert_eq!(own(&unreadable).await, BreakerState::HalfOpen);
+    assert_eq!(own(&failure(Class::Refused)).await, BreakerState::Closed);
+
+    // Asked once, and the retries answered from memory: a silence all the same.
+    for state in [BreakerState::Closed, BreakerState::Open] {
+        subject.is_then(Err(silence.clone()), Err(remembered.clone()));
+        subject.guarded.observe().await.unwrap_err();
+        assert_eq!(subject.breaker(), state);
+    }
 }
 
 #[tokio::test(start_paused = true)]

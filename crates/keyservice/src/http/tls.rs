@@ -144,11 +144,11 @@ impl Clients {
                     );
                     *bad = Some((digest, what.clone()));
                 }
-                return self.loaded.load_full().ok_or(Trouble::Protection(what));
+                return self.loaded.load_full().ok_or(Trouble::Files(what));
             }
         }
         drop(bad);
-        self.loaded.load_full().ok_or_else(|| Trouble::Protection("no certificate files are loaded".into()))
+        self.loaded.load_full().ok_or_else(|| Trouble::Files("no certificate files are loaded".into()))
     }
 }
 

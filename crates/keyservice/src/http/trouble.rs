@@ -9,9 +9,11 @@ use rustls::{AlertDescription, InvalidMessage};
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
+    /// Our certificate files can't be used: nobody was asked.
+    Files(String),
     /// TLS was begun, and what answers speaks none: nothing was sent.
     NoTls,
-    /// We don't accept the server's certificate, it does not accept ours, or ours can't be read.
+    /// We don't accept the server's certificate, or it does not accept ours.
     Protection(String),
     /// It sends more than anybody needs.
     TooLong,
@@ -27,6 +29,11 @@ impl Trouble {
     /// Whether the server may have done what was asked. Not where either side does not accept the other.
     pub(crate) fn may_be_done(&self) -> bool {
         matches!(self, Self::TooLong | Self::Unreachable(_))
+    }
+
+    /// Whether other certificate files may help.
+    pub(super) fn is_of_certificates(&self) -> bool {
+        matches!(self, Self::Files(_) | Self::Protection(_))
     }
 
     /// Says what is wrong with certificate files too, where it may be the reason.

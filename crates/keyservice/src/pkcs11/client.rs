@@ -102,7 +102,7 @@ impl Host {
         }
         if current.not_before.is_some_and(|at| Instant::now() < at) {
             let why = current.why.clone();
-            return Err(why.unwrap_or_else(|| gone("it failed more than once")));
+            return Err(why.unwrap_or_else(|| gone("it failed more than once")).unasked());
         }
         let launcher = self.launcher.clone();
         let launched = tokio::task::spawn_blocking(move || launcher.launch());

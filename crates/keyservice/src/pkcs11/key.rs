@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::client::{Host, Reply};
 use super::frame::{Ask, Outcome};
 use super::sign::Signing;
-use super::{CkaId, Launch, Patience, Pkcs11Config, Wrapping};
+use super::{CkaId, HeldHosts, HostConfig, Launch, Patience, Pkcs11Config, Wrapping};
 use crate::selection::Candidate;
 use crate::{Answer, Class, Failure, RecordSigner, RootKey, lists_absent};
 
@@ -19,7 +19,7 @@ use crate::{Answer, Class, Failure, RecordSigner, RootKey, lists_absent};
 pub struct Pkcs11Key {
     config: Pkcs11Config,
     prefix: LineagePrefix,
-    host: Host,
+    host: Arc<Host>,
     /// Of `keys`, those that the token did not have when it was last observed.
     absent: Mutex<BTreeSet<CkaId>>,
 }
@@ -32,8 +32,16 @@ impl Pkcs11Key {
 
     /// The same, with other bounds on how long the module may take.
     pub fn with_patience(config: Pkcs11Config, launcher: Arc<dyn Launch>, patience: Patience) -> Self {
-        let (host, absent) = (Host::new(launcher, patience), Mutex::default());
-        Self { prefix: config.prefix(), config, host, absent }
+        Self::on(Arc::new(Host::new(launcher, patience)), config)
+    }
+
+    /// The same, on the host that it has already, under another configuration, if it has one.
+    pub fn sharing(config: Pkcs11Config, launcher: Arc<dyn Launch>, hosts: &HeldHosts) -> Self {
+        Self::on(hosts.host(&config.host, config.keys.clone(), launcher), config)
+    }
+
+    fn on(host: Arc<Host>, config: Pkcs11Config) -> Self {
+        Self { prefix: config.prefix(), config, host, absent: Mutex::default() }
     }
 
     /// The listed key of `root`, and how the root says that it wraps.
@@ -78,7 +86,7 @@ pub struct Pkcs11Signer {
     key: CkaId,
     lineage: Lineage,
     algorithm: SignatureAlgorithm,
-    host: Host,
+    host: Arc<Host>,
 }
 
 impl Pkcs11Signer {
@@ -89,7 +97,20 @@ impl Pkcs11Signer {
         launcher: Arc<dyn Launch>,
         patience: Patience,
     ) -> Self {
-        Self { lineage: key.lineage(), key, algorithm, host: Host::new(launcher, patience) }
+        let host = Arc::new(Host::new(launcher, patience));
+        Self { lineage: key.lineage(), key, algorithm, host }
+    }
+
+    /// The same, as [`Pkcs11Key::sharing`].
+    pub fn sharing(
+        key: CkaId,
+        algorithm: SignatureAlgorithm,
+        config: &HostConfig,
+        launcher: Arc<dyn Launch>,
+        hosts: &HeldHosts,
+    ) -> Self {
+        let host = hosts.host(config, [key.clone()].into(), launcher);
+        Self { lineage: key.lineage(), key, algorithm, host }
     }
 }
 

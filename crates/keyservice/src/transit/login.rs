@@ -75,7 +75,7 @@ impl Auth {
         let auth = self.clone();
         tokio::task::spawn_blocking(move || auth.read()).await.unwrap_or_else(|_| {
             let what = "reading the credential files was broken off";
-            Err(Failure::new(Class::Unreachable, what, "try again; the program may be stopping"))
+            Err(Failure::new(Class::Unreachable, what, "try again; the program may be stopping").unasked())
         })
     }
 

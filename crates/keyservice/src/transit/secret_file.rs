@@ -22,7 +22,8 @@ pub(super) struct Secret {
 /// Reads one secret, without the byte order mark before it and white space around it. Says nothing of its content.
 pub(super) fn read(path: &Path) -> Result<Secret, Failure> {
     let refuse = |what: &str, remedy: &str| {
-        Failure::new(Class::Credential, format!("credential file {} {what}", path.display()), remedy)
+        let what = format!("credential file {} {what}", path.display());
+        Failure::new(Class::Credential, what, remedy).unasked()
     };
     let deliver = "put the credential alone into this file, in one line";
     let attempt = || -> io::Result<(Zeroizing<Vec<u8>>, u32)> {

@@ -143,6 +143,12 @@ impl Service {
                     "see that the CA file is that of the server's certificate, that the certificate names the host or \
                      `serverName`, that no certificate has expired, and that this machine's clock is right",
                 ),
+                Trouble::Files(what) => Failure::new(
+                    Class::Credential,
+                    format!("{address}: {what}"),
+                    "deliver the certificate files, readable for the user that runs this program",
+                )
+                .unasked(),
                 Trouble::TooLong => answer::corrupt(&address.to_string(), "more than 64 KiB"),
             };
             Missed { failure, may_be_done }
@@ -279,7 +285,7 @@ fn headers(namespace: &str, token: Option<HeaderValue>) -> Result<HeaderMap, Fai
     if !namespace.is_empty() {
         let value = HeaderValue::from_str(namespace).map_err(|_| {
             let what = format!("namespace {namespace:?} can't be sent");
-            Failure::new(Class::Refused, what, "correct `namespace` in the configuration")
+            Failure::new(Class::Refused, what, "correct `namespace` in the configuration").unasked()
         })?;
         headers.insert(NAMESPACE, value);
     }
@@ -292,7 +298,8 @@ fn headers(namespace: &str, token: Option<HeaderValue>) -> Result<HeaderMap, Fai
 /// Of several addresses' failures: the class that all have, else that nobody answered.
 fn together(mut failures: Vec<Failure>) -> Failure {
     let Some(last) = failures.pop() else {
-        return Failure::new(Class::Unreachable, "there is no address to ask", "configure `addresses`");
+        let what = "there is no address to ask";
+        return Failure::new(Class::Unreachable, what, "configure `addresses`").unasked();
     };
     if failures.is_empty() {
         return last;
@@ -304,7 +311,8 @@ fn together(mut failures: Vec<Failure>) -> Failure {
     remedies.dedup();
     let what: Vec<&str> = failures.iter().map(|failure| failure.what.as_str()).collect();
     let retry_after = failures.iter().filter_map(|failure| failure.retry_after).min();
-    Failure { retry_after, ..Failure::new(class, what.join("; "), remedies.join("; ")) }
+    let unasked = failures.iter().all(|failure| failure.unasked);
+    Failure { retry_after, unasked, ..Failure::new(class, what.join("; "), remedies.join("; ")) }
 }
 
 /// Scheme, host and port only: what follows is not ours to repeat.

@@ -38,9 +38,21 @@ const MAX_LEDGER_LEN: u64 = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
-    _turn: Arc<File>,
+    _turn: Arc<Turn>,
     rehearses: Arc<AtomicBool>,
     desk: Arc<Desk>,
+}
+
+/// While it is there, no other process uses the folder. Its end is said, and not left to the end of its descriptor: a
+/// program that another thread is just starting has that one too, until it runs.
+#[derive(Debug)]
+struct Turn(File);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // If that fails, the descriptor ends as well.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 /// The current record as it is on disk.
@@ -117,7 +129,8 @@ impl Store {
         let turn = File::open(&folder).map_err(system("opened"))?;
         match flock(&turn, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                Ok(Self { folder, _turn: Arc::new(turn), rehearses: Arc::default(), desk: Arc::default() })
+                let turn = Arc::new(Turn(turn));
+                Ok(Self { folder, _turn: turn, rehearses: Arc::default(), desk: Arc::default() })
             }
             Err(Errno::WOULDBLOCK) => Err(StoreError::InUse { folder }),
             Err(errno) => Err(system("locked")(errno.into())),
@@ -361,5 +374,26 @@ pub(super) fn read(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(source) => Err(StoreError::System { path: path.to_owned(), action: "read", source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// What a child has between its fork and its exec: the same open file, which `drop` here does not close.
+    #[test]
+    fn a_folder_is_free_when_its_store_is_gone_whoever_still_has_its_descriptor() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), "test").unwrap();
+        let inherited = store._turn.0.try_clone().unwrap();
+        let clone = store.clone();
+        drop(store);
+        assert!(matches!(Store::open(folder.path(), "test"), Err(StoreError::InUse { .. })));
+        drop(clone);
+        Store::open(folder.path(), "test").unwrap();
+        drop(inherited);
     }
 }

@@ -153,14 +153,19 @@ impl Watch {
         Self { keys: write.chain(read).enumerate().map(watched).collect(), clock: settings.clock.clone() }
     }
 
-    /// The same root keys as seen until now, if they are still configured for the same.
+    /// The same root keys as seen until now, if they are still configured for the same. Of one that was split, the first
+    /// part goes on.
     pub(super) fn succeeding(mut self, before: &Self) -> Self {
+        let mut before: Vec<&Watched> = before.keys.iter().collect();
         for key in &mut self.keys {
-            let same = |other: &&Watched| other.prefix == key.prefix && other.role == key.role;
-            if let Some(other) = before.keys.iter().find(same) {
-                key.seen = Mutex::new(lock(&other.seen).clone());
-                (key.observed, key.opened) = (other.observed.clone(), other.opened.clone());
-            }
+            let same = |other: &&Watched| other.role == key.role && other.prefix.overlaps(&key.prefix);
+            let Some(at) = before.iter().position(same) else { continue };
+            let other = before.remove(at);
+            let mut seen = lock(&other.seen).clone();
+            // A version that is another root key's now, or nobody's, is not one of this one.
+            seen.root = seen.root.filter(|root| key.prefix.rest(&root.lineage).is_some());
+            key.seen = Mutex::new(seen);
+            (key.observed, key.opened) = (other.observed.clone(), other.opened.clone());
         }
         self
     }

@@ -412,6 +412,7 @@ pub(super) fn settings(
 ) -> Result<Settings, NotHere> {
     let cluster = config.cluster_id.0.clone();
     let state = &*config.state_directory;
+    let services = &services.of(provider.name.as_str());
     let guarded = |keys: Vec<Box<dyn RootKey>>| keys.into_iter().map(Guarded::around).collect();
     Ok(Settings {
         name: provider.name.as_str().to_owned(),

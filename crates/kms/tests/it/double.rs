@@ -76,6 +76,12 @@ impl RootKeyDouble {
         }
     }
 
+    /// As keys in a token are: these versions are all there is, since the configuration lists them.
+    pub(crate) fn listing(self, versions: &[u32]) -> Self {
+        let lineages = versions.iter().map(|version| self.root_of(*version).lineage);
+        Self { prefix: LineagePrefix::one_of(lineages), ..self }
+    }
+
     pub(crate) fn version_writes(&self, version: u32) {
         self.script().version = version;
     }

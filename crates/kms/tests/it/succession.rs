@@ -8,7 +8,8 @@ use std::sync::Arc;
 use casemate_keys::{AcceptedCluster, Algorithm, ClusterId};
 use casemate_keyservice::Class;
 use casemate_kms::provider::{
-    Encrypted, NotReady, Observer, Provider, Ready, Settings, Standing, Store, Succession, Told, succession,
+    Encrypted, NotReady, Observer, Provider, Ready, Settings, Sighting, Standing, Store, Succession, Told,
+    succession,
 };
 use tempfile::TempDir;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -330,6 +331,57 @@ async fn a_root_key_that_answers_must_answer_then_too() {
     drop(running.prepare(reading(&[&a], &[&elsewhere_b])).await.unwrap());
     a.fails(Some(Class::Unreachable));
     drop(running.prepare(reading(&[&elsewhere_a], &[&b, &c])).await.unwrap());
+}
+
+fn listed(name: &str, versions: &[u32]) -> Arc<RootKeyDouble> {
+    Arc::new(RootKeyDouble::new(name, Algorithm::TRANSIT).listing(versions))
+}
+
+/// What is counted of its root keys goes on.
+fn goes_on(before: &Provider, after: &Provider) -> Vec<bool> {
+    let (before, after) = (before.snapshot(), after.snapshot());
+    let same = |(one, other): (&Sighting, &Sighting)| {
+        Arc::ptr_eq(&one.observed, &other.observed) && Arc::ptr_eq(&one.opened, &other.opened)
+    };
+    before.root_keys.iter().zip(&after.root_keys).map(same).collect()
+}
+
+/// So keys in a token are rotated.
+#[tokio::test(start_paused = true)]
+async fn a_root_key_with_a_longer_list_of_keys_is_the_same_one() {
+    let short = listed("a", &[1]);
+    let running = Running::start(settings(&[&short])).await;
+    short.fails(Some(Class::Unreachable));
+    running.provider.settings().write_keys[0].observe().await.unwrap_err();
+    short.fails(None);
+    let counts = |provider: &Provider| provider.settings().write_keys[0].condition().counts;
+    let before = counts(&running.provider);
+    assert!(before.retries > 0);
+
+    let longer = listed("a", &[1, 2]);
+    longer.fails(Some(Class::Unreachable));
+    let error = running.prepare(settings(&[&longer])).await.unwrap_err().to_string();
+    assert!(error.starts_with("a root key answers now and would not any more"), "{error}");
+    longer.fails(None);
+    let ready = running.prepare(settings(&[&longer])).await.unwrap();
+    let successor = ready.provider().clone();
+    assert!(counts(&successor).retries >= before.retries);
+    assert_eq!(goes_on(&running.provider, &successor), [true]);
+    let seen = successor.snapshot().root_keys[0].clone();
+    assert!(seen.last_good.is_some() && seen.root == Some(short.root()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_root_key_that_is_split_one_part_goes_on() {
+    let (a, both) = (double("a"), listed("b", &[1, 2]));
+    let running = Running::start(reading(&[&a], &[&both])).await;
+    let parts = [listed("b", &[2]), listed("b", &[1])];
+    parts[0].version_writes(2);
+    let ready = running.prepare(reading(&[&a], &[&parts[0], &parts[1]])).await.unwrap();
+    assert_eq!(goes_on(&running.provider, ready.provider()), [true, true]);
+    let (before, after) = (running.provider.snapshot(), ready.provider().snapshot());
+    assert!(!Arc::ptr_eq(&before.root_keys[1].opened, &after.root_keys[2].opened), "it would count twice");
+    assert_eq!(after.root_keys[1].root, None, "the version that it named is the other's now");
 }
 
 /// Another service has a key of that name, which answers as well as the right one.

@@ -68,7 +68,7 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
                 Some(Landed { outcome: Err(failure), at })
                     if failure.class == Class::Unreachable && at.elapsed() < SILENCE_REMEMBERED_FOR =>
                 {
-                    return Err(failure.clone());
+                    return Err(failure.clone().unasked());
                 }
                 _ => {}
             }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(logins.share(Err(silence())).await.outcome, Err(silence()));
         let last = Instant::now() + SILENCE_REMEMBERED_FOR - Duration::from_millis(1);
         while Instant::now() < last {
-            assert_eq!(logins.share(Ok(())).await.outcome, Err(silence()));
+            assert_eq!(logins.share(Ok(())).await.outcome, Err(silence().unasked()));
             sleep(Duration::from_millis(9)).await;
         }
         assert_eq!(logins.begun(), 1);

@@ -54,7 +54,7 @@ impl Patience {
     pub(super) fn answer(&self, credentials: &[u8; 32], now: Instant) -> Option<Failure> {
         let last = self.last.as_ref().filter(|last| last.credentials == *credentials)?;
         let left = last.until.saturating_duration_since(now);
-        (!left.is_zero()).then(|| Failure { retry_after: Some(left), ..last.failure.clone() })
+        (!left.is_zero()).then(|| Failure { retry_after: Some(left), unasked: true, ..last.failure.clone() })
     }
 
     /// Whether what it knows still matters: logins wait, or the service still counts those that it refused.

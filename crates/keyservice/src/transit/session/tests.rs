@@ -290,3 +290,29 @@ async fn where_this_machine_has_no_way_the_remedy_names_the_unit() {
     let closed = remedy("http://127.0.0.1:1").await;
     assert!(!closed.contains("systemd"), "{closed}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_found_here_or_is_remembered_was_not_asked() {
+    let server = Server::start(|path| if path == LOGIN_PATH { errors(400) } else { None }).await;
+    let failed = async |session: &Session| session.token().await.map(drop).unwrap_err();
+    let (refused, _folder) = session(&[&server]);
+    assert!(!failed(&refused).await.unasked, "it was refused");
+    assert!(failed(&refused).await.unasked, "that is remembered");
+
+    let (undelivered, folder) = session(&[&server]);
+    std::fs::remove_file(folder.path().join("secret-id")).unwrap();
+    assert!(failed(&undelivered).await.unasked);
+    // Nor with a CA file that is not there, at whichever address.
+    let (mut caller, folder) = caller(&[&server, &server]);
+    caller.tls.ca_file = Some(folder.path().join("ca.pem"));
+    let failure = failed(&Sessions::default().of(caller)).await;
+    assert!(failure.unasked && failure.class == Class::Credential, "{failure}");
+    assert_eq!(server.logins(), 1);
+
+    // Nobody is there: it was tried, and that is remembered for a moment.
+    let (mut caller, _folder) = self::caller(&[]);
+    caller.addresses = vec!["http://127.0.0.1:1".parse().unwrap()];
+    let session = Sessions::default().of(caller);
+    assert!(!failed(&session).await.unasked);
+    assert!(failed(&session).await.unasked);
+}

@@ -203,10 +203,8 @@ impl Observer {
     /// and keeps nobody from another change.
     async fn keeps_answers(&self, next: &Self) -> Result<(), NotReady> {
         for key in next.provider.settings.root_keys() {
-            let Some(now) = self.provider.settings.root_keys().find(|now| now.prefix() == key.prefix())
-            else {
-                continue;
-            };
+            let mut now = self.provider.settings.root_keys();
+            let Some(now) = now.find(|now| now.prefix().overlaps(key.prefix())) else { continue };
             if let Err(failure) = key.observe().await
                 && now.observe().await.is_ok()
             {
