@@ -3,6 +3,7 @@
 //! * `scan`: files to surveys, with progress
 //! * `questions`: what is asked of surveys, whatever they were made of
 //! * `answer`: what is told of them, as JSON and as tables
+//! * `report`: the same as a page and as gauges
 //! * `object`: one object
 //! * `diff`: two times
 //!
@@ -11,6 +12,7 @@ mod answer;
 mod diff;
 mod object;
 mod questions;
+mod report;
 mod scan;
 
 use std::path::PathBuf;

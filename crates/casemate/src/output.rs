@@ -23,15 +23,22 @@ pub enum Exit {
     Partly,
 }
 
+impl Exit {
+    /// What scripts see.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Yes => 0,
+            Self::No => 1,
+            Self::Usage => 2,
+            Self::Unknown => 3,
+            Self::Partly => 4,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Yes => 0,
-            Exit::No => 1,
-            Exit::Usage => 2,
-            Exit::Unknown => 3,
-            Exit::Partly => 4,
-        })
+        Self::from(exit.number())
     }
 }
 

@@ -26,7 +26,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use error::{Error, Fault};
-pub use integrity::Integrity;
+pub use integrity::{Digest, Integrity};
 
 use crate::bolt::{self, Database};
 use crate::mvcc::Store;
@@ -119,15 +119,23 @@ impl Snapshot {
         Store::open(&self.database, self.options.accept_newer).map_err(|error| self.error(error))
     }
 
-    /// Reads all of it and compares its checksum. `progress` is told how many bytes were read so far.
+    /// Reads all of it, if it carries a checksum, and compares that. `progress` is told how many bytes were read so far.
     ///
     /// # Errors
     /// If it can't be read.
     pub fn check_integrity(&self, progress: impl FnMut(u64)) -> Result<Integrity, Error> {
         match self.trailer {
             false => Ok(Integrity::Absent),
-            true => integrity::check(&*self.file, self.len(), progress).map_err(|error| self.error(error)),
+            true => self.digest(progress).map(|digest| digest.integrity),
         }
+    }
+
+    /// The same, and the SHA-256 of the file, for which one without a checksum is read, too.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    pub fn digest(&self, progress: impl FnMut(u64)) -> Result<Digest, Error> {
+        integrity::digest(&*self.file, self.len(), progress).map_err(|error| self.error(error))
     }
 
     /// Whether length and times are those that the file had when it was opened: to be asked when all was read.

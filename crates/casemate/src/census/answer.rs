@@ -51,6 +51,8 @@ pub(super) struct FileAnswer {
     pub(super) bytes: u64,
     /// Whether it is as it was written.
     pub(super) checksum: Checksum,
+    /// SHA-256 of all its bytes, as hex digits: what `sha256sum` prints.
+    pub(super) sha256: String,
     /// Each key that opens something in it.
     pub(super) keys: Vec<KeyUse>,
     /// What it holds.
@@ -75,9 +77,9 @@ pub(super) struct KeyUse {
 }
 
 impl From<Scanned> for FileAnswer {
-    fn from(Scanned { file, bytes, checksum, survey }: Scanned) -> Self {
+    fn from(Scanned { file, bytes, checksum, sha256, survey }: Scanned) -> Self {
         let keys = survey.keys().into_iter().map(|(key, (live, past))| KeyUse { key, live, past }).collect();
-        Self { file, bytes, checksum, keys, survey, against: None, closed: None, policy: None }
+        Self { file, bytes, checksum, sha256, keys, survey, against: None, closed: None, policy: None }
     }
 }
 
@@ -229,7 +231,7 @@ impl FileAnswer {
     }
 }
 
-fn named(encryption: &Encryption) -> String {
+pub(super) fn named(encryption: &Encryption) -> String {
     match encryption {
         Encryption::KmsV2 { faults, .. } if !faults.is_empty() => {
             format!("{encryption} (DAMAGED: {})", faults.join("; "))
@@ -238,7 +240,7 @@ fn named(encryption: &Encryption) -> String {
     }
 }
 
-fn span(live: &Tally, past: &Tally) -> String {
+pub(super) fn span(live: &Tally, past: &Tally) -> String {
     let oldest = [live.oldest, past.oldest].into_iter().flatten().min();
     let newest = [live.newest, past.newest].into_iter().flatten().max();
     match (oldest, newest) {
@@ -248,7 +250,7 @@ fn span(live: &Tally, past: &Tally) -> String {
     }
 }
 
-fn example(live: &Tally, past: &Tally) -> String {
+pub(super) fn example(live: &Tally, past: &Tally) -> String {
     live.examples.iter().chain(&past.examples).next().cloned().unwrap_or_default()
 }
 

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use zeroize::Zeroizing;
 
 use super::answer::{Answer, Configuration, Failed, FileAnswer};
+use super::report::{Made, Reports};
 use super::scan::Scanned;
 use crate::output::{Exit, Failure, Output};
 
@@ -36,6 +37,9 @@ pub(super) struct Questions {
     /// What is not as this policy wants it?
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+
+    #[command(flatten)]
+    reports: Reports,
 }
 
 /// The same, with the files that they name.
@@ -48,6 +52,7 @@ pub(super) struct Asked<'a> {
 impl Questions {
     /// Reads the files that they name: before anything that takes long.
     pub(super) fn read(&self) -> Result<Asked<'_>, Failure> {
+        self.reports.check()?;
         let config = self.encryption_config.as_deref().map(read_configuration).transpose()?;
         let policy = self.policy.as_deref().map(read_policy).transpose()?;
         Ok(Asked { questions: self, config, policy })
@@ -55,7 +60,7 @@ impl Questions {
 }
 
 impl Asked<'_> {
-    /// Prints the answer.
+    /// Prints the answer, and writes the reports.
     pub(super) fn tell(
         &self,
         scanned: Vec<Scanned>,
@@ -64,13 +69,14 @@ impl Asked<'_> {
     ) -> Result<Exit, Failure> {
         let answer = self.answer(scanned, failed);
         output.sections(&answer, &answer.sections())?;
+        let made = Made::now(now(), self.questions.needs.as_ref());
+        self.questions.reports.write(&answer, &made, output)?;
         Ok(answer.exit())
     }
 
     /// What is to be told of what was read, and of what could not be.
     pub(super) fn answer(&self, scanned: Vec<Scanned>, failed: Vec<Failed>) -> Answer {
         let Questions { needs, may_go, have, .. } = self.questions;
-        let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
         let sources: Vec<Source<'_>> =
             scanned.iter().map(|one| Source { name: &one.file, survey: &one.survey }).collect();
         let config = self.config.as_ref().map(|(_, config)| config);
@@ -83,12 +89,17 @@ impl Asked<'_> {
         let files = scanned.into_iter().map(|one| FileAnswer {
             against: config.map(|config| answers::against(config, &one.survey)),
             closed: (!have.is_empty()).then(|| answers::closed(given, &one.survey)),
-            policy: self.policy.as_ref().map(|policy| policy.judge(&one.survey, now)),
+            policy: self.policy.as_ref().map(|policy| policy.judge(&one.survey, now())),
             ..one.into()
         });
         let encryption_config = self.config.as_ref().map(|(configuration, _)| configuration.clone());
         Answer { files: files.collect(), failed, encryption_config, needs, may_go }
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    u64::try_from(Timestamp::now().as_second()).unwrap_or_default()
 }
 
 fn read_configuration(path: &Path) -> Result<(Configuration, EncryptionConfiguration), Failure> {

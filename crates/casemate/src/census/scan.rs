@@ -3,7 +3,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use casemate_census::snapshot::{Error, Integrity, Options, Snapshot};
+use casemate_census::snapshot::{Digest, Error, Integrity, Options, Snapshot};
 use casemate_census::survey::{Survey, survey};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,6 +15,8 @@ pub(super) struct Scanned {
     pub(super) file: String,
     pub(super) bytes: u64,
     pub(super) checksum: Checksum,
+    /// Of the whole file, as hex digits.
+    pub(super) sha256: String,
     pub(super) survey: Survey,
 }
 
@@ -70,24 +72,36 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 /// Opens a file and compares its checksum.
 pub(super) fn open(path: &Path, output: &Output) -> Result<(Snapshot, Checksum), ScanError> {
     let snapshot = Snapshot::open(path, Options::default())?;
-    let file = path.display().to_string();
-    let mut progress = Progress::new(output, format!("{file}: checksum"), "bytes", snapshot.len());
-    let checksum = match snapshot.check_integrity(|read| progress.at(read, read))? {
-        Integrity::Verified => Checksum::Verified,
-        Integrity::Absent => Checksum::Absent,
-        Integrity::Mismatch => return Err(ScanError::Damaged(file)),
-    };
+    let mut progress = Progress::of_bytes(&snapshot, output);
+    let integrity = snapshot.check_integrity(|read| progress.at(read, read))?;
     drop(progress);
-    if checksum == Checksum::Absent && snapshot.is_locked() {
-        output
-            .note(format_args!("{file}: an etcd that starts on this file meanwhile waits until it is read"));
-    }
+    let checksum = checked(&snapshot, integrity, output)?;
     Ok((snapshot, checksum))
+}
+
+fn checked(snapshot: &Snapshot, integrity: Integrity, output: &Output) -> Result<Checksum, ScanError> {
+    let file = snapshot.path().display();
+    match integrity {
+        Integrity::Verified => Ok(Checksum::Verified),
+        Integrity::Mismatch => Err(ScanError::Damaged(file.to_string())),
+        Integrity::Absent => {
+            if snapshot.is_locked() {
+                output.note(format_args!(
+                    "{file}: an etcd that starts on this file meanwhile waits until it is read"
+                ));
+            }
+            Ok(Checksum::Absent)
+        }
+    }
 }
 
 /// Reads all of a file.
 pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned, ScanError> {
-    let (snapshot, checksum) = open(path, output)?;
+    let snapshot = Snapshot::open(path, Options::default())?;
+    let mut progress = Progress::of_bytes(&snapshot, output);
+    let Digest { integrity, sha256 } = snapshot.digest(|read| progress.at(read, read))?;
+    drop(progress);
+    let (checksum, sha256) = (checked(&snapshot, integrity, output)?, hex::encode(sha256));
     let store = snapshot.store()?;
     let file = path.display().to_string();
     let mut progress = Progress::new(output, file.clone(), "values", snapshot.database().meta().pages);
@@ -98,7 +112,7 @@ pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned
     .map_err(|error| snapshot.error(error))?;
     drop(progress);
     snapshot.ensure_unchanged()?;
-    Ok(Scanned { file, bytes: snapshot.len(), checksum, survey })
+    Ok(Scanned { file, bytes: snapshot.len(), checksum, sha256, survey })
 }
 
 /// One line on a terminal, with rate and time left.
@@ -114,6 +128,10 @@ struct Progress {
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Progress {
+    fn of_bytes(snapshot: &Snapshot, output: &Output) -> Self {
+        Self::new(output, format!("{}: checksum", snapshot.path().display()), "bytes", snapshot.len())
+    }
+
     fn new(output: &Output, what: String, unit: &'static str, all: u64) -> Self {
         let begun = Instant::now();
         let next = output.is_watched().then(|| begun + INTERVAL);

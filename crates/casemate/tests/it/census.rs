@@ -97,3 +97,40 @@ fn a_kept_answer_is_compared_if_it_is_of_one_file() {
     let told = said(&casemate(&format!("census diff {one} {}", at("other.json"))).assert().code(2));
     assert!(told.contains("is no answer of"), "{told}");
 }
+
+#[test]
+fn a_report_replaces_nothing_but_a_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("notes.db"), "no database").unwrap();
+    fs::write(at("empty.html"), "").unwrap();
+    std::os::unix::fs::symlink(at("absent"), at("link")).unwrap();
+    for (flag, file, says) in [
+        ("--html", "notes.db", "no such report"),
+        ("--prometheus", "notes.db", "no such report"),
+        ("--html", "link", "symbolic link"),
+        ("--prometheus", "absent/file.prom", "folder exists"),
+    ] {
+        let refused = said(
+            &casemate(&format!("census snapshot {} {flag} {}", at("notes.db"), at(file))).assert().code(2),
+        );
+        assert!(refused.contains(says) && refused.contains(file), "{refused}");
+    }
+    // Nothing could be read: that is told, too, and the exit code is what it was.
+    let (html, gauges) = (at("empty.html"), at("census.prom"));
+    for _ in 0..2 {
+        let line = format!("census snapshot {} --html {html} --prometheus {gauges}", at("notes.db"));
+        casemate(&line).assert().code(3);
+        let page = fs::read_to_string(&html).unwrap();
+        assert!(page.contains("1 file could not be read") && page.contains("--prometheus"), "{page}");
+        let gauges = fs::read_to_string(&gauges).unwrap();
+        assert!(
+            gauges.contains("casemate_census_exit_code 3") && gauges.contains("unread_files 1"),
+            "{gauges}"
+        );
+    }
+    let refused =
+        said(&casemate(&format!("census snapshot {} --html {gauges}", at("notes.db"))).assert().code(2));
+    assert!(refused.contains("no such report"), "{refused}");
+    assert_eq!(fs::read(at("notes.db")).unwrap(), b"no database");
+}

@@ -26,25 +26,42 @@ pub(super) fn split(len: u64) -> (u64, bool) {
     }
 }
 
-/// Of a file of `len` bytes that carries a checksum.
-pub(super) fn check(
+/// What reading all of a file tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// Whether it is as it was written.
+    pub integrity: Integrity,
+    /// SHA-256 of all its bytes, a checksum behind them included: what `sha256sum` prints.
+    pub sha256: [u8; SHA256_OUTPUT_LEN],
+}
+
+/// Of a file of `len` bytes.
+pub(super) fn digest(
     source: &dyn Source,
     len: u64,
     mut progress: impl FnMut(u64),
-) -> Result<Integrity, bolt::Error> {
-    let (database, _) = split(len);
-    let mut digest = Context::new(&SHA256);
+) -> Result<Digest, bolt::Error> {
+    let (database, has_trailer) = split(len);
+    let mut context = Context::new(&SHA256);
     let mut buffer = vec![0; 1 << 20];
     let mut offset = 0;
     while offset < database {
         let length = (database - offset).min(buffer.len() as u64);
         let part = &mut buffer[..length as usize];
         bolt::read_exact(source, part, offset)?;
-        digest.update(part);
+        context.update(part);
         offset += length;
         progress(offset);
     }
-    let mut expected = [0; SHA256_OUTPUT_LEN];
-    bolt::read_exact(source, &mut expected, database)?;
-    Ok(if digest.finish().as_ref() == expected { Integrity::Verified } else { Integrity::Mismatch })
+    let mut integrity = Integrity::Absent;
+    if has_trailer {
+        let mut expected = [0; SHA256_OUTPUT_LEN];
+        bolt::read_exact(source, &mut expected, database)?;
+        let is_same = context.clone().finish().as_ref() == expected;
+        integrity = if is_same { Integrity::Verified } else { Integrity::Mismatch };
+        context.update(&expected);
+    }
+    let mut sha256 = [0; SHA256_OUTPUT_LEN];
+    sha256.copy_from_slice(context.finish().as_ref());
+    Ok(Digest { integrity, sha256 })
 }
