@@ -181,7 +181,7 @@ fn shares(entries: &[Entry]) -> Bars {
         for row in &rest {
             parts.iter_mut().zip(&row.parts).for_each(|(part, more)| *part += more);
         }
-        rows.push(Row { label: format!("{} other resources", rest.len()), parts });
+        rows.push(Row { label: counted(rest.len() as u64, "other resource", "other resources"), parts });
     }
     Bars {
         title: "How the objects of each resource are stored".to_owned(),
@@ -198,29 +198,29 @@ fn shares(entries: &[Entry]) -> Bars {
 
 fn groups(file: &FileAnswer) -> Vec<Block> {
     // Local KEKs have a table of their own.
-    let mut merged: Vec<(&Entry, [u64; 3])> = Vec::new();
+    let mut merged: BTreeMap<_, (&Encryption, [u64; 3])> = BTreeMap::new();
     for entry in &file.survey.groups {
+        let encryption = &entry.group.encryption;
+        let (_, sums) = merged
+            .entry((&entry.group.resource, named(encryption), key_id(encryption)))
+            .or_insert((encryption, [0; 3]));
         let amounts = [entry.live.values, entry.past.values, entry.live.bytes];
-        match merged.iter_mut().find(|(other, _)| is_alike(entry, other)) {
-            Some((_, sums)) => sums.iter_mut().zip(amounts).for_each(|(sum, more)| *sum += more),
-            None => merged.push((entry, amounts)),
-        }
+        sums.iter_mut().zip(amounts).for_each(|(sum, more)| *sum += more);
     }
     let head = ["Resource", "Stored as", "Key id", "Objects", "Old revisions", "Bytes"];
     let mut table = Table::new("The same in numbers", head);
-    for (entry, [live, past, bytes]) in merged.iter().take(ROWS) {
-        let encryption = &entry.group.encryption;
+    for ((resource, stored, id), (encryption, [live, past, bytes])) in merged.iter().take(ROWS) {
         let stored = if encryption.is_broken() {
-            Cell::Mark(Tone::Bad, named(encryption))
+            Cell::Mark(Tone::Bad, stored.clone())
         } else if encryption.is_plain() {
             Cell::Text(encryption.to_string())
         } else {
             Cell::Name(encryption.to_string())
         };
         table.row([
-            Cell::Text(entry.group.resource.to_string()),
+            Cell::Text(resource.to_string()),
             stored,
-            key_id(encryption).map_or(Cell::Text(String::new()), |id| Cell::Name(id.to_owned())),
+            id.map_or(Cell::Text(String::new()), |id| Cell::Name(id.to_owned())),
             Cell::Number(*live),
             Cell::Number(*past),
             Cell::Number(*bytes),
@@ -229,13 +229,6 @@ fn groups(file: &FileAnswer) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table)];
     blocks.extend(left_out(merged.len(), ROWS));
     blocks
-}
-
-fn is_alike(one: &Entry, other: &Entry) -> bool {
-    let named = |entry: &Entry| named(&entry.group.encryption);
-    one.group.resource == other.group.resource
-        && key_id(&one.group.encryption) == key_id(&other.group.encryption)
-        && named(one) == named(other)
 }
 
 fn key_id(encryption: &Encryption) -> Option<&str> {
@@ -349,7 +342,10 @@ fn overhead(file: &FileAnswer) -> Vec<Block> {
     }
     let head = ["Plugin", "Objects", "Bytes", "Of these in annotations", "Annotations an object"];
     let mut table = Table::new("Annotations of KMS v2 plugins", head);
-    for (plugin, (live, bytes, annotations)) in costs {
+    let count = costs.len();
+    let mut costs: Vec<_> = costs.into_iter().collect();
+    costs.sort_by(|(name, (_, _, cost)), (other, (_, _, more))| more.cmp(cost).then(name.cmp(other)));
+    for (plugin, (live, bytes, annotations)) in costs.into_iter().take(ROWS) {
         table.row([
             Cell::Name(plugin),
             Cell::Number(live),
@@ -358,7 +354,7 @@ fn overhead(file: &FileAnswer) -> Vec<Block> {
             Cell::Number(annotations / live.max(1)),
         ]);
     }
-    vec![
+    let mut blocks = vec![
         Block::Heading("What records cost".to_owned()),
         Block::Text(
             "What a plugin has kube-apiserver store beside each value, to open it later, as part of all bytes of the values \
@@ -366,7 +362,9 @@ fn overhead(file: &FileAnswer) -> Vec<Block> {
                 .to_owned(),
         ),
         Block::Table(table),
-    ]
+    ];
+    blocks.extend(left_out(count, ROWS));
+    blocks
 }
 
 fn malformed(file: &FileAnswer) -> Table {
