@@ -13,7 +13,7 @@ mod diff;
 mod object;
 mod questions;
 mod report;
-mod scan;
+pub(crate) mod scan;
 
 use std::path::PathBuf;
 
@@ -22,6 +22,7 @@ use clap::Subcommand;
 use crate::output::{Exit, Failure, Output};
 use answer::Failed;
 use questions::Questions;
+pub(crate) use questions::read_configuration;
 
 const ABOUT: &str = "What do snapshots of etcd hold, how is it encrypted, and which keys does it need?\n\n\
     Reads snapshots (etcdctl snapshot save, etcdutl) and the member/snap/db of a stopped etcd, without etcd and without \
@@ -74,10 +75,10 @@ enum Verb {
 
 /// Flags about etcd's keys.
 #[derive(clap::Args)]
-struct Prefix {
+pub(crate) struct Prefix {
     /// Below which key kube-apiserver keeps its objects: its --etcd-prefix
     #[arg(long, value_name = "KEY", default_value = "/registry")]
-    prefix: String,
+    pub(crate) prefix: String,
 }
 
 #[derive(clap::Args)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{audit, census, doctor, inspect, key, kms, manual, recovery, version};
+use crate::{audit, census, doctor, inspect, key, kms, manual, recover, recovery, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,6 +42,8 @@ enum Noun {
     Key(key::Args),
     /// Any KMS v2 plugin, by its socket
     Kms(kms::Args),
+    /// The way back from a snapshot of etcd and a key
+    Recover(recover::Args),
     /// Identities that open what is written when no key service does
     Recovery(recovery::Args),
     /// Completion of this command line, or of that of casemate-kms, for a shell
@@ -61,6 +63,7 @@ impl Noun {
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
+            Self::Recover(args) => recover::run(args, output),
             Self::Recovery(args) => recovery::run(args, output),
             Self::Completion(args) => manual::completion(args),
             Self::Man(args) => manual::pages(args, output),

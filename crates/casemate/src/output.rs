@@ -134,6 +134,11 @@ impl Output {
         }
     }
 
+    /// The same as tables on stderr, where stdout has something else.
+    pub(crate) fn note_sections(&self, sections: &[Section]) {
+        self.note(sections.iter().map(Section::text).collect::<Vec<_>>().join("\n").trim_end());
+    }
+
     pub(crate) fn fail(&self, failure: &Failure) -> Exit {
         let mut stderr = io::stderr();
         let colour = !self.no_color

@@ -33,6 +33,8 @@ use lru::LruCache;
 
 pub use casemate::{Casemate, RecordFault, suite_of};
 pub use envelope::Cipher;
+#[cfg(feature = "recover")]
+pub(crate) use kms_v2::source as source_of;
 pub use kms_v2::{Annotation, DekSource, DekSourceKind, KmsV2};
 pub use malformed::{Claim, Malformation, Malformed};
 pub use name::Name;

@@ -18,6 +18,7 @@
 //! * [`survey`]: all values of a file, counted by what they need
 //! * [`answers`]: what surveys say of a key, a configuration, each other; pure
 //! * [`policy`]: what somebody wants of a survey; pure
+//! * `recover`: opens values with keys that are given (feature `recover`); the one module that holds plaintext
 #[cfg(test)]
 mod corpus;
 
@@ -26,5 +27,7 @@ pub mod bolt;
 pub mod classify;
 pub mod mvcc;
 pub mod policy;
+#[cfg(feature = "recover")]
+pub mod recover;
 pub mod snapshot;
 pub mod survey;

@@ -76,6 +76,14 @@ impl<'db> Store<'db> {
     pub fn live(&self, prefix: &[u8]) -> Result<Live<'db>, Error> {
         Ok(Live::new(self.revisions(Direction::Descending)?, Fingerprints::new()?, prefix))
     }
+
+    /// The same as it was at `revision`, which is not below [`StoreFacts::compacted`]: what is newer is stepped over.
+    ///
+    /// # Errors
+    /// As [`Self::live`].
+    pub fn live_at(&self, prefix: &[u8], revision: u64) -> Result<Live<'db>, Error> {
+        Ok(self.live(prefix)?.until(revision))
+    }
 }
 
 fn keys(database: &Database) -> Result<Bucket, Error> {

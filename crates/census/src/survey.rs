@@ -12,9 +12,11 @@ mod key;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use casemate_encryption_config::GroupResource;
+use casemate_keys::names::sha256;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +58,22 @@ pub struct Survey {
     pub ungrouped: u64,
     /// Malformed values, the first ones of them.
     pub malformed: Vec<MalformedValue>,
+    /// Records of `casemate-kms`, at most [`MAX_GROUPS`]. Kept while etcd is trusted, they prove where its values come from
+    /// when a recovery identity opens them later.
+    #[serde(default)]
+    pub records: Vec<RecordSeen>,
+}
+
+/// A record of `casemate-kms`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecordSeen {
+    /// SHA-256 of it, as 64 hex digits.
+    pub digest: String,
+    /// The local KEK that it is of.
+    pub local_kek: String,
+    /// When that was made, in seconds since 1970.
+    pub created: u64,
 }
 
 /// A group, and how much is in it.
@@ -146,6 +164,7 @@ pub struct Surveyor {
     classifier: Classifier,
     places: BTreeMap<Group, usize>,
     recent: Vec<Recent>,
+    records: BTreeSet<RecordSeen>,
 }
 
 /// A group that came by a moment ago: most values are like their neighbours, and no text is copied for them.
@@ -163,7 +182,8 @@ impl Surveyor {
     /// One that has seen nothing. Objects are named by their keys below `prefix`.
     pub fn new(prefix: &str) -> Self {
         let survey = Survey { prefix: prefix.to_owned(), ..Survey::default() };
-        Self { survey, classifier: Classifier::new(), places: BTreeMap::new(), recent: Vec::new() }
+        let (places, recent, records) = Default::default();
+        Self { survey, classifier: Classifier::new(), places, recent, records }
     }
 
     /// Counts one value.
@@ -201,6 +221,7 @@ impl Surveyor {
         survey.revision = facts.latest.map(|revision| revision.main);
         survey.compacted = facts.compacted.map(|revision| revision.main);
         survey.groups.sort_by(|one, other| one.group.cmp(&other.group));
+        survey.records = self.records.into_iter().collect();
         survey
     }
 
@@ -209,6 +230,9 @@ impl Surveyor {
         if let Some(found) = self.recent.iter().position(|recent| recent.is(path, &class)) {
             self.recent.swap(0, found);
             return self.recent[0].place;
+        }
+        if self.records.len() < MAX_GROUPS {
+            self.records.extend(RecordSeen::of(&class));
         }
         let resource = Resource::of(path);
         let group = Group { resource: resource.clone(), encryption: Encryption::of(&class) };
@@ -265,6 +289,23 @@ impl Survey {
                 reasons: malformed.reasons.iter().map(ToString::to_string).collect(),
             });
         }
+    }
+}
+
+impl RecordSeen {
+    /// In a value; `None` if it has none, or one that is refused.
+    fn of(class: &Class) -> Option<Self> {
+        let Class::KmsV2(kms) = class else { return None };
+        let casemate = kms.casemate.as_ref().filter(|casemate| casemate.faults.is_empty())?;
+        let record = casemate.record.as_deref()?;
+        let mut digest = String::with_capacity(64);
+        // What was decoded is encoded to the same bytes, or it would not have been decoded.
+        for byte in sha256(&record.encode()) {
+            // Writing to a String can't fail.
+            let _ = write!(digest, "{byte:02x}");
+        }
+        let core = record.core();
+        Some(Self { digest, local_kek: core.kek_id.to_string(), created: core.created })
     }
 }
 

@@ -18,6 +18,7 @@ mod openbao;
 mod opener;
 mod outage;
 mod pkcs11;
+mod recover;
 mod recovery;
 mod rolling;
 mod servers;

@@ -26,7 +26,7 @@ pub(super) struct Answer {
 
 /// An EncryptionConfiguration.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(super) struct Configuration {
+pub(crate) struct Configuration {
     /// Where it is.
     pub(super) file: String,
     /// The hash that kube-apiserver shows for it in `apiserver_encryption_config_controller_last_config_info`.

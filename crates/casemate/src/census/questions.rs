@@ -102,7 +102,8 @@ fn now() -> u64 {
     u64::try_from(Timestamp::now().as_second()).unwrap_or_default()
 }
 
-fn read_configuration(path: &Path) -> Result<(Configuration, EncryptionConfiguration), Failure> {
+/// With its name and hash.
+pub(crate) fn read_configuration(path: &Path) -> Result<(Configuration, EncryptionConfiguration), Failure> {
     let bytes = read_small(path)?;
     // Whether KMS v1 is served is not what is asked here.
     let flags = ServerFlags { kms_v1: true, ..ServerFlags::default() };

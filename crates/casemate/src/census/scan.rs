@@ -23,7 +23,7 @@ pub(super) struct Scanned {
 /// Whether a file is as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Checksum {
+pub(crate) enum Checksum {
     /// The SHA-256 behind it is that of its bytes.
     Verified,
     /// It carries none.
@@ -32,7 +32,7 @@ pub(super) enum Checksum {
 
 /// Why a file was not read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ScanError {
+pub(crate) enum ScanError {
     #[error(transparent)]
     File(#[from] Error),
     #[error(
@@ -70,7 +70,7 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
 }
 
 /// Opens a file and compares its checksum.
-pub(super) fn open(path: &Path, output: &Output) -> Result<(Snapshot, Checksum), ScanError> {
+pub(crate) fn open(path: &Path, output: &Output) -> Result<(Snapshot, Checksum), ScanError> {
     let snapshot = Snapshot::open(path, Options::default())?;
     let mut progress = Progress::of_bytes(&snapshot, output);
     let integrity = snapshot.check_integrity(|read| progress.at(read, read))?;
@@ -116,7 +116,7 @@ pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned
 }
 
 /// One line on a terminal, with rate and time left.
-struct Progress {
+pub(crate) struct Progress {
     what: String,
     unit: &'static str,
     all: u64,
@@ -132,14 +132,14 @@ impl Progress {
         Self::new(output, format!("{}: checksum", snapshot.path().display()), "bytes", snapshot.len())
     }
 
-    fn new(output: &Output, what: String, unit: &'static str, all: u64) -> Self {
+    pub(crate) fn new(output: &Output, what: String, unit: &'static str, all: u64) -> Self {
         let begun = Instant::now();
         let next = output.is_watched().then(|| begun + INTERVAL);
         Self { what: crate::output::printable(&what), unit, all, begun, next, is_shown: false }
     }
 
     /// `done` of all, in which `count` were met.
-    fn at(&mut self, done: u64, count: u64) {
+    pub(crate) fn at(&mut self, done: u64, count: u64) {
         let Some(next) = self.next else { return };
         // Looking at a clock for each value would be work, too.
         if !count.is_multiple_of(1024) {

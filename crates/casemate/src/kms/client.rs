@@ -62,7 +62,7 @@ pub(crate) enum CallError {
 
 impl CallError {
     /// The plugin answered, and its answer is no.
-    pub(super) fn is_answer(&self) -> bool {
+    pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Contract { .. } | Self::Refused { .. } | Self::Unimplemented { .. })
     }
 }
@@ -112,7 +112,7 @@ impl Plugin {
         Ok((reply, started.elapsed()))
     }
 
-    pub(super) async fn encrypt(&mut self, plaintext: Vec<u8>) -> Result<EncryptResponse, CallError> {
+    pub(crate) async fn encrypt(&mut self, plaintext: Vec<u8>) -> Result<EncryptResponse, CallError> {
         let mut client = self.client.clone();
         let uid = self.uid();
         let request = self.request(EncryptRequest { plaintext: plaintext.into(), uid });
@@ -120,7 +120,7 @@ impl Plugin {
     }
 
     /// Decrypts what an Encrypt reply holds.
-    pub(super) async fn decrypt(&mut self, stored: EncryptResponse) -> Result<DecryptResponse, CallError> {
+    pub(crate) async fn decrypt(&mut self, stored: EncryptResponse) -> Result<DecryptResponse, CallError> {
         let mut client = self.client.clone();
         let uid = self.uid();
         let EncryptResponse { ciphertext, key_id, annotations } = stored;

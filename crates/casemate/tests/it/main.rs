@@ -13,6 +13,7 @@ mod kms;
 mod plan_rotation;
 mod plugin;
 mod program;
+mod recover;
 mod recovery;
 mod reference;
 mod refresh;

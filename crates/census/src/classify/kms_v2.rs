@@ -111,7 +111,7 @@ fn broken(value: &[u8], error: StoredError) -> Box<Malformed> {
 }
 
 /// Tells values apart by everything but their data.
-fn source(StoredValue { provider, object }: &StoredValue<'_>) -> Digest {
+pub(crate) fn source(StoredValue { provider, object }: &StoredValue<'_>) -> Digest {
     let mut context = Context::new(&SHA256);
     let mut part = |bytes: &[u8]| {
         context.update(&(bytes.len() as u64).to_be_bytes());

@@ -6,6 +6,8 @@ pub struct Live<'db> {
     revisions: Revisions<'db>,
     seen: Fingerprints,
     prefix: Vec<u8>,
+    /// The newest revision that counts.
+    until: u64,
     counts: Counts,
 }
 
@@ -34,7 +36,11 @@ pub enum Standing {
 impl<'db> Live<'db> {
     pub(super) fn new(revisions: Revisions<'db>, seen: Fingerprints, prefix: &[u8]) -> Self {
         let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix).to_vec();
-        Self { revisions, seen, prefix, counts: Counts::default() }
+        Self { revisions, seen, prefix, until: u64::MAX, counts: Counts::default() }
+    }
+
+    pub(super) fn until(self, revision: u64) -> Self {
+        Self { until: revision, ..self }
     }
 
     /// The next key; `None` at the end.
@@ -65,8 +71,11 @@ impl<'db> Live<'db> {
 
     /// Counts the revision that it stands at; `None` if it has no value, or is outside of the prefix.
     fn count(&mut self) -> Result<Option<Standing>, Error> {
-        let Self { revisions, seen, prefix, counts } = self;
-        let Some(Item { deletes, pair, .. }) = revisions.item()? else { return Ok(None) };
+        let Self { revisions, seen, prefix, until, counts } = self;
+        let Some(Item { revision, deletes, pair, .. }) = revisions.item()? else { return Ok(None) };
+        if revision.main > *until {
+            return Ok(None);
+        }
         let (counter, standing) = if !is_under(prefix, pair.key) {
             (&mut counts.outside, None)
         } else if !seen.insert(pair.key) {

@@ -125,6 +125,26 @@ proptest! {
     }
 
     #[test]
+    fn what_was_live_at_a_revision_is_what_replaying_up_to_it_leaves(
+        changes in any_changes(), until in 0_u64..130
+    ) {
+        let database = database(&store_file(512, &changes, &[])).unwrap();
+        let mut live = Store::open(&database, false).unwrap().live_at(b"", until).unwrap();
+        let mut expected = BTreeMap::new();
+        for (revision, key, value) in changes.iter().filter(|(revision, ..)| revision.main <= until) {
+            match value {
+                Some(value) => expected.insert(key.clone(), (*revision, value.clone())),
+                None => expected.remove(key),
+            };
+        }
+        let mut found = BTreeMap::new();
+        while let Some(item) = live.next_item().unwrap() {
+            found.insert(item.pair.key.to_vec(), (item.revision, item.pair.value.to_vec()));
+        }
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
     fn whatever_is_changed_it_ends(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
     ) {

@@ -90,6 +90,10 @@ fn values_are_counted_by_what_they_need() {
     assert_eq!(count(&format!("recovery:{}", "09".repeat(32))), Some((3, 0)));
     assert_eq!(count("secretbox:key1"), Some((0, 1)));
     assert_eq!(count("aesgcm:key1"), None);
+    // One local KEK, one record, however many values.
+    let [record] = &survey.records[..] else { panic!("{:?}", survey.records) };
+    assert_eq!((record.digest.len(), record.created), (64, 1_764_500_000));
+    assert!(keys.contains_key(&format!("local-kek:{}", record.local_kek).parse().unwrap()));
 }
 
 #[test]

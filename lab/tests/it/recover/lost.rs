@@ -1,0 +1,1 @@
+//! A cluster is lost, and comes back.
