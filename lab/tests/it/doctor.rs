@@ -235,6 +235,28 @@ fn two_root_keys_are_told_apart_and_an_outage_is_told_with_its_end() {
     assert_eq!(outage["status"], "not ok");
     assert!(outage["writes"].as_str().unwrap().starts_with("go on until 20"), "{report:#}");
     assert!(outage["reads"].as_str().unwrap().contains("another root key opens"), "{report:#}");
+
+    // What it says of a restart comes true: by the root key that is there, and by none if that one goes too.
+    let restart = |says: &str| {
+        let (_, report) = run(&node.plugin, &["doctor"]);
+        assert!(report["outages"][0]["restart"].as_str().unwrap().contains(says), "{says}: {report:#}");
+    };
+    restart("comes up: root key spare opens what this node wrote last");
+    let writes = || node.plugin.status().unwrap()["providers"][0]["next_write"]["key_id"].clone();
+    let key_id = writes();
+    node.plugin.kill9();
+    restart("a start comes up: root key spare opens");
+    node.plugin.start_again_in_trouble().unwrap();
+    node.plugin.process().wait_until("it went on under the same key id", || writes() == key_id).unwrap();
+    restart("comes up: root key spare opens");
+
+    fs::rename(node.file("root.key"), node.file("aside")).unwrap();
+    restart("does not come up before it ends, since there is no sealed cache");
+    node.plugin.kill9();
+    restart("a start does not come up, since there is no sealed cache");
+    node.plugin.start_again_in_trouble().unwrap();
+    restart("changes nothing, since there is no sealed cache");
+    assert_eq!(writes(), json!(null));
 }
 
 #[test]
@@ -355,7 +377,7 @@ fn a_token_is_asked_by_a_process_of_its_own_and_a_wrong_pin_is_tried_once() {
     let pin = fs::read_to_string(&pin_file).unwrap();
     write_secret(&pin_file, "24680-is-wrong");
     finds(plugin, "key-credential", "CKR_PIN_INCORRECT", "put the token's user PIN into the PIN file");
-    finds(plugin, "key-credential", "it is not tried again", "write the right PIN into the file");
+    finds(plugin, "key-credential", "it is not tried again", "write the right PIN into ");
     write_secret(&pin_file, &pin);
     let label = |id: &str, label| root.token().set_label(pin.trim(), id, label).unwrap();
     label(&second, TokenRoot::WRITES);

@@ -2,13 +2,14 @@
 //! running plugin holds.
 use std::time::Duration;
 
-use casemate_keyservice::{Class, Failure};
+use casemate_keyservice::Class;
 use casemate_kms::admin::status::ProviderStatus;
 use casemate_kms_state::outage::{OnRefused, Policy, Reply, Rules, State, row};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::facts::{Facts, KeyFacts, ProviderFacts};
+use crate::host::class_name;
 
 /// Of one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,7 +58,7 @@ impl Outage {
             document.and_then(|document| document.providers.iter().find(|one| one.name == facts.name));
         let now = Now::of(facts, status);
         let writing: Vec<&KeyFacts> = facts.keys.iter().filter(|key| key.writes).collect();
-        let out: Vec<&KeyFacts> = writing.iter().copied().filter(|key| is_out(key)).collect();
+        let out: Vec<&KeyFacts> = writing.iter().copied().filter(|key| outage(key).is_some()).collect();
         let has_begun = !out.is_empty();
         let since = out.iter().filter_map(|key| key.failing_since.as_ref()?.parse::<Timestamp>().ok()).min();
         let others = writing.len() - if has_begun { out.len() } else { writing.len().min(1) };
@@ -68,6 +69,7 @@ impl Outage {
             Now::Refuses(why) => ("an error", format!("are refused: {why}")),
             Now::Writes => by_policy(&facts.rules, since),
         };
+        let restart = restart(facts, now, &out);
         Self {
             provider: facts.name.clone(),
             has_begun,
@@ -78,7 +80,7 @@ impl Outage {
                 Now::Down => "are not served".into(),
                 _ => reads(&facts.rules, others, status),
             },
-            restart: restart(facts, now, has_begun),
+            restart,
             noticed: unnoticed.then(|| {
                 format!("not by the plugin yet: it looks every 200 s; {} makes it look", all.look_again())
             }),
@@ -125,42 +127,66 @@ fn by_policy(rules: &Rules, since: Option<Timestamp>) -> (&'static str, String) 
     }
 }
 
-/// What comes of a restart, or of a start.
-fn restart(facts: &ProviderFacts, now: Now<'_>, has_begun: bool) -> String {
+/// What comes of a restart, or of a start, while these are out.
+///
+/// What was active last is gone on with if its record opens, by a root key or by the sealed cache; but not if a root key has
+/// answered, and with what can't be.
+fn restart(facts: &ProviderFacts, now: Now<'_>, out: &[&KeyFacts]) -> String {
+    if let Some(key) = out.iter().find(|key| outage(key) == Some(class_name(Class::Corrupt))) {
+        let why = format!("what root key {} answers is no outage to start in", key.name);
+        return match now {
+            Now::Down => format!("a start does not come up, since {why}"),
+            Now::Starting => format!("changes nothing, since {why}"),
+            _ => format!("does not come up before it ends, since {why}: leave it running"),
+        };
+    }
     let sealed = match facts.sealed.as_ref().map(|sealed| &sealed.found) {
         None => Err(("there is no sealed cache", "")),
-        Some(Ok(Some((entries @ 1.., _)))) => Ok(keks(*entries)),
+        Some(Ok(Some((entries @ 1.., _)))) => Ok(format!("the sealed cache has {}", keks(*entries))),
         Some(Ok(_)) => Err(("the sealed cache is empty", "")),
         Some(Err(_)) => Err(("the sealed cache does not open", "deliver what opens it, or ")),
     };
-    match (now, sealed) {
-        (Now::Down, Ok(keks)) => format!("a start comes up: the sealed cache has {keks}"),
+    let opens = opener(facts, out).map_or(sealed, Ok);
+    match (now, opens) {
+        (Now::Down, Ok(by)) => format!("a start comes up: {by}"),
         (Now::Down, Err((why, or))) => {
             format!("a start does not come up, since {why}: {or}bring the key service back")
         }
-        (Now::Starting, Ok(keks)) => format!("comes up: the sealed cache opens now, and has {keks}"),
+        (Now::Starting, Ok(by)) => format!("comes up now: {by}"),
         (Now::Starting, Err((why, or))) => {
             format!("changes nothing, since {why}: {or}bring the key service back")
         }
-        (_, Ok(keks)) => format!("comes up: the sealed cache has {keks}"),
+        (_, Ok(by)) => format!("comes up: {by}"),
         (_, Err((why, _))) => {
-            let so = if has_begun { "leave it running" } else { "it would have to run on" };
+            let so = if out.is_empty() { "it would have to run on" } else { "leave it running" };
             format!("does not come up before it ends, since {why}: {so}")
         }
     }
 }
 
-/// Whether the plugin, or this command, is not answered, so that its policy's time runs: a lost credential coasts under all
-/// of them.
-fn is_out(key: &KeyFacts) -> bool {
+/// The root key that opens what this node wrote last while these are out; if none is, while any one of them would be.
+fn opener(facts: &ProviderFacts, out: &[&KeyFacts]) -> Option<String> {
+    let is_out = |key: &KeyFacts| out.iter().any(|other| other.name == key.name);
+    let opens = |key: &&KeyFacts| key.writes && matches!(key.opens_record, Some(Ok(()))) && !is_out(key);
+    let able: Vec<&KeyFacts> = facts.keys.iter().filter(opens).collect();
+    match (out.is_empty(), &able[..]) {
+        (true, [_, _, ..]) => Some("another root key opens what this node wrote last".into()),
+        (false, [one, ..]) => Some(format!("root key {} opens what this node wrote last", one.name)),
+        _ => None,
+    }
+}
+
+/// Its class, if the plugin, or this command, is not answered, so that its policy's time runs: a lost credential coasts
+/// under all of them.
+fn outage(key: &KeyFacts) -> Option<&str> {
+    let is_outage =
+        |class: &&str| [Class::Unreachable, Class::Throttled, Class::Corrupt].map(class_name).contains(class);
     if let Some((class, _)) = &key.running {
-        return matches!(&**class, "unreachable" | "throttled" | "corrupt");
+        return Some(class.as_str()).filter(is_outage);
     }
     let observed = key.observed.as_ref().and_then(|observed| observed.as_ref().err());
     let tried = [&key.wrapped, &key.opened].into_iter().flatten().filter_map(|tried| tried.as_ref().err());
-    let is_outage =
-        |failure: &Failure| matches!(failure.class, Class::Unreachable | Class::Throttled | Class::Corrupt);
-    observed.into_iter().chain(tried).any(is_outage)
+    observed.into_iter().chain(tried).map(|failure| class_name(failure.class)).find(is_outage)
 }
 
 fn keks(count: u64) -> String {
@@ -204,6 +230,7 @@ fn reads(rules: &Rules, others: usize, status: Option<&ProviderStatus>) -> Strin
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use casemate_keyservice::Failure;
     use serde_json::{Value, json};
 
     use super::*;
@@ -245,7 +272,12 @@ mod tests {
             ),
             (Policy::default(), wipe, sealed(Ok(None)), "the sealed cache is empty"),
             (Policy::default(), wipe, sealed(Err("no".into())), "does not open"),
-            (Policy::default(), wipe, None, "there is no sealed cache"),
+            (
+                Policy::default(),
+                wipe,
+                None,
+                "restart: does not come up before it ends, since there is no sealed cache",
+            ),
         ] {
             let text = told(|facts| (facts.rules, facts.sealed) = (Rules { policy, on_refused }, sealed));
             assert!(text.contains(says), "{says}: {text}");
@@ -279,12 +311,45 @@ mod tests {
         });
         assert!(text.contains("root key main or hsm") && text.contains("another root key opens"), "{text}");
         // Of two, the one that is out is named.
+        let two = |class: &'static str, change: fn(&mut KeyFacts)| {
+            told(|facts| {
+                let mut hsm = KeyFacts { name: "hsm".into(), ..facts.keys[0].clone() };
+                change(&mut hsm);
+                facts.keys.push(hsm);
+                out(facts, class);
+            })
+        };
+        let text = two("throttled", |_| ());
+        assert!(
+            text.contains("of root key main;") && text.contains("what else is read, another root key opens"),
+            "{text}"
+        );
+        // What the other one opens comes up, and nothing else does.
+        assert!(text.contains("restart: comes up: root key hsm opens what this node wrote last;"), "{text}");
+        let text = two("throttled", |hsm| hsm.opens_record = None);
+        assert!(
+            text.contains("restart: does not come up before it ends, since there is no sealed cache"),
+            "{text}"
+        );
+        let text = two("throttled", |hsm| hsm.writes = false);
+        assert!(text.contains("restart: does not come up before it ends"), "{text}");
+        let text = two("throttled", |hsm| hsm.running = Some(("unreachable".into(), "no".into())));
+        assert!(text.contains("of root key main or hsm;") && text.contains("does not come up"), "{text}");
+        // Nobody goes on with what a root key answers wrongly, whoever else opens it.
+        let text = two("corrupt", |_| ());
+        assert!(
+            text.contains("what root key main answers is no outage to start in: leave it running"),
+            "{text}"
+        );
+        // Either may go, as long as the other one is there.
         let text = told(|facts| {
-            let hsm = KeyFacts { name: "hsm".into(), ..facts.keys[0].clone() };
-            facts.keys.push(hsm);
-            out(facts, "corrupt");
+            facts.sealed = None;
+            facts.keys.push(KeyFacts { name: "hsm".into(), ..facts.keys[0].clone() });
         });
-        assert!(text.contains("of root key main;") && text.contains("another root key opens"), "{text}");
+        assert!(
+            text.contains("restart: comes up: another root key opens what this node wrote last;"),
+            "{text}"
+        );
     }
 
     /// Of which the plugin says that.
@@ -328,7 +393,7 @@ mod tests {
         let text = told_by(&starting(1, None), out(Some(Ok(Some((1, 0))))));
         assert!(
             text.contains("go on from the sealed cache (1 local KEK);")
-                && text.contains("restart: comes up: the sealed cache opens now, and has 1 local KEK;"),
+                && text.contains("restart: comes up now: the sealed cache has 1 local KEK;"),
             "{text}"
         );
         // One that has written, and does not any more.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use casemate_lab::fault_proxy::{Canned, Mode, Times};
 use casemate_lab::plugin::{TokenRoot, TransitRoot, documented_policy};
+use casemate_lab::softhsm::Class;
 use casemate_lab::{FaultProxy, Plugin};
 use serde_json::json;
 
@@ -111,9 +112,12 @@ impl Node<'_> {
         fs::set_permissions(self.file(name), Permissions::from_mode(mode)).unwrap();
     }
 
+    fn pin(&self) -> String {
+        fs::read_to_string(self.file("pin")).unwrap().trim().to_owned()
+    }
+
     fn label(&self, id: &str, label: &str) {
-        let pin = fs::read_to_string(self.file("pin")).unwrap();
-        self.token.unwrap().token().set_label(pin.trim(), id, label).unwrap();
+        self.token.unwrap().token().set_label(&self.pin(), id, label).unwrap();
     }
 
     fn last_key(&self) -> String {
@@ -315,6 +319,21 @@ pub(super) const IN_A_TOKEN: &[Row] = &[
         remedy: "deliver the file with the token's user PIN",
         plant: |node| node.aside("signer-pin"),
         mend: |node| node.back("signer-pin"),
+    },
+    // Of a key that writes nothing, and that other nodes may write under.
+    Row {
+        shows: &[Shows::Pkcs11],
+        finding: "key-absent",
+        evidence: "which the token does not have",
+        remedy: "to this node's token",
+        plant: |node| {
+            let id = hex::decode(node.last_key()).unwrap();
+            node.token.unwrap().token().delete(&node.pin(), Class::Secret, &id).unwrap();
+        },
+        mend: |node| {
+            let id = hex::decode(node.last_key()).unwrap();
+            node.token.unwrap().token().new_aes_key_with_id(&node.pin(), "casemate-read", &id).unwrap();
+        },
     },
     // Two carry the label.
     Row {
