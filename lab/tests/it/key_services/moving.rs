@@ -1,12 +1,20 @@
 //! From Transit to an HSM and back, on three nodes, as the page for admins says: first everybody can read with the new
 //! root key, then both write, then what is stored is written anew, then the old one goes.
+//!
+//! An API server hides a mistake in this order for as long as it knows a seed: so after each change of a node, what each
+//! writes and what is stored is opened by all of them, without one.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use casemate_lab::fault_proxy::Mode;
-use casemate_lab::plugin::{TokenRoot, TransitRoot};
+use casemate_lab::plugin::{TokenRoot, TransitRoot, casemate};
 use casemate_lab::{FaultProxy, KeyService, Lab, OpenBao, Plugin, Proof, SoftHsm};
+use casemate_wire::kms_v2::stored;
 use serde_json::{Value, json};
 
 use super::{activations, adopted_by_all, agreed, all_is_well, is_out, lab, long_lived, until};
@@ -66,6 +74,7 @@ impl Site<'_> {
     fn configure(&self, nodes: &[Plugin<'_>; 3], to: &Keys) -> String {
         for node in nodes {
             node.reconfigure(self.change(node, to)).unwrap();
+            all_is_opened_by_all(self.lab, nodes);
         }
         agreed(nodes)
     }
@@ -78,6 +87,45 @@ impl Site<'_> {
             self.lab.kubectl_with_input(1, &["replace", "-f", "-"], all.as_bytes()).unwrap();
             Proof::read(self.lab.etcd(), SECRETS).unwrap().all_under(to)
         });
+    }
+}
+
+/// What each node writes is opened by all, and what is stored: a server that starts knows no seed.
+fn all_is_opened_by_all(lab: &Lab, nodes: &[Plugin<'_>; 3]) {
+    const SEED: [u8; 32] = [0x5e; 32];
+
+    let [seed, sealed, opened] = ["seed", "sealed", "opened"].map(|name| nodes[0].dir().join(name));
+    let kms = |verb: &str, node: &Plugin<'_>, from: &Path, to: &Path| {
+        let socket = format!("unix://{}", node.socket().display());
+        let [from, to] = [from, to].map(|path| path.to_str().unwrap());
+        casemate(&["kms", verb, "--socket", &socket, "--in", from, "--out", to, "--yes"])
+    };
+    let is_opened = |whose: &str| {
+        for node in nodes {
+            let told = kms("decrypt", node, &sealed, &opened);
+            told.unwrap_or_else(|error| panic!("{} can't open {whose}: {error}", node.dir().display()));
+        }
+    };
+    fs::write(&seed, SEED).unwrap();
+    for writer in nodes {
+        kms("encrypt", writer, &seed, &sealed).unwrap();
+        is_opened(&format!("what {} writes", writer.dir().display()));
+        assert_eq!(fs::read(&opened).unwrap(), SEED);
+    }
+    let values = lab.etcd().list(SECRETS[0]).unwrap();
+    let objects = values.iter().map(|(_, value)| stored::parse(value).unwrap().object);
+    let seeds: BTreeMap<Vec<u8>, _> =
+        objects.map(|object| (object.encrypted_dek_source.to_vec(), object)).collect();
+    for object in seeds.into_values() {
+        let annotations: BTreeMap<_, _> =
+            object.annotations.iter().map(|(name, value)| (name, STANDARD.encode(value))).collect();
+        let reply = json!({
+            "key_id": object.key_id,
+            "ciphertext": STANDARD.encode(&object.encrypted_dek_source),
+            "annotations": annotations,
+        });
+        fs::write(&sealed, reply.to_string()).unwrap();
+        is_opened("what is stored");
     }
 }
 
