@@ -1,5 +1,7 @@
 //! The store, and looking into it past the API server.
 
+mod cluster;
+
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -14,6 +16,8 @@ use crate::{
     ports::{Port, retry_taken_port},
     process,
 };
+
+pub use cluster::EtcdCluster;
 
 /// One etcd. It does not wait for the disk (`--unsafe-no-fsync`): its data lives as long as the
 /// test, and survives a kill of etcd, though not one of the machine.

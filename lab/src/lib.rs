@@ -92,7 +92,7 @@ pub use self::{
     cache::cache_dir,
     encryption::{Encryption, KmsProvider},
     error::{Error, Result},
-    etcd::Etcd,
+    etcd::{Etcd, EtcdCluster},
     fault_proxy::FaultProxy,
     lab::{Builder, Lab},
     misbehaving::MisbehavingModule,

@@ -1,15 +1,17 @@
-//! `casemate census`: what files of etcd hold, and what that says of keys. Never a value.
+//! `casemate census`: what files of etcd, or a running one, hold, and what that says of keys. Never a value.
 //!
 //! * `scan`: files to surveys, with progress
 //! * `questions`: what is asked of surveys, whatever they were made of
 //! * `answer`: what is told of them, as JSON and as tables
 //! * `report`: the same as a page and as gauges
+//! * `etcd`: a running one
 //! * `object`: one object
 //! * `diff`: two times
 //!
 //! `docs/reference/census.schema.json` is the schema of the JSON.
 mod answer;
 mod diff;
+mod etcd;
 mod object;
 mod questions;
 mod report;
@@ -65,6 +67,9 @@ enum Verb {
     /// What do snapshots hold, and which keys do they need?
     #[command(long_about = ABOUT, after_help = EXIT_CODES)]
     Snapshot(SnapshotArgs),
+    /// What does a running etcd hold, and which keys does it need?
+    #[command(long_about = etcd::ABOUT, after_help = etcd::EXIT_CODES)]
+    Etcd(Box<etcd::EtcdArgs>),
     /// Which key does one object use?
     #[command(after_help = OBJECT_EXIT_CODES)]
     Object(object::ObjectArgs),
@@ -98,6 +103,7 @@ struct SnapshotArgs {
 pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
     match args.verb {
         Verb::Snapshot(args) => snapshot(&args, output),
+        Verb::Etcd(args) => etcd::run(&args, output),
         Verb::Object(args) => object::run(&args, output),
         Verb::Diff(args) => diff::run(&args, output),
     }

@@ -1,4 +1,4 @@
-//! What etcd keeps, read from its files, and how each value is encrypted.
+//! What etcd keeps, read from its files or from itself, and how each value is encrypted.
 //!
 //! It is made for files that nobody vouches for: backups, disks of lost hosts, what somebody sent.
 //!
@@ -15,7 +15,8 @@
 //! * [`bolt`]: pages, trees and buckets of bbolt, the format of etcd's files
 //! * [`mvcc`]: revisions, keys and what etcd says of itself
 //! * [`classify`]: how one value is encrypted, and which key it needs
-//! * [`survey`]: all values of a file, counted by what they need
+//! * `etcd` (feature of this name): a running etcd
+//! * [`survey`]: all values of a file or of an etcd, counted by what they need
 //! * [`answers`]: what surveys say of a key, a configuration, each other; pure
 //! * [`policy`]: what somebody wants of a survey; pure
 //! * `recover`: opens values with keys that are given (feature `recover`); the one module that holds plaintext
@@ -25,6 +26,8 @@ mod corpus;
 pub mod answers;
 pub mod bolt;
 pub mod classify;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod mvcc;
 pub mod policy;
 #[cfg(feature = "recover")]

@@ -27,6 +27,8 @@ pub use error::{Error, ValueFault};
 pub use facts::{Member, NEWEST_STORAGE, StoreFacts};
 pub use fingerprints::Fingerprints;
 pub use key_value::KeyValue;
+#[cfg(feature = "etcd")]
+pub(crate) use live::is_under;
 pub use live::{Counts, Live, Standing};
 pub use revision::Revision;
 pub use revisions::{Item, Revisions};

@@ -218,6 +218,9 @@ impl Policy {
         if survey.looked_elsewhere() {
             kept.unclear.push(format!("nothing is below {}", survey.prefix));
         }
+        let asks_past = self.rules.iter().any(|rule| rule.include_past);
+        let unseen = survey.unseen.iter().filter(|unseen| asks_past || !unseen.is_past());
+        kept.unclear.extend(unseen.map(ToString::to_string));
         kept
     }
 }

@@ -1,4 +1,4 @@
-//! All values of a file, counted by what they need.
+//! All values of a file or of a running etcd, counted by what they need.
 //!
 //! A [`Survey`] is small whatever it was made of, and is all that the [`answers`](crate::answers) need: it can be kept as
 //! JSON, and compared with one of another day. What it tells apart is a [`Group`]: one resource, encrypted in one way, down
@@ -33,7 +33,7 @@ pub const MAX_EXAMPLES: usize = 5;
 /// The most malformed values that are named.
 pub const MAX_MALFORMED: usize = 100;
 
-/// What one file holds.
+/// What one file, or one etcd, holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -62,6 +62,9 @@ pub struct Survey {
     /// when a recovery identity opens them later.
     #[serde(default)]
     pub records: Vec<RecordSeen>,
+    /// What was not looked at, so that nothing is known of it. Empty for files, which are read as a whole.
+    #[serde(default)]
+    pub unseen: Vec<Unseen>,
 }
 
 /// A record of `casemate-kms`.
@@ -74,6 +77,27 @@ pub struct RecordSeen {
     pub local_kek: String,
     /// When that was made, in seconds since 1970.
     pub created: u64,
+}
+
+/// What a survey of a running etcd does not cover.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", rename_all_fields = "snake_case")]
+pub enum Unseen {
+    /// Values that were overwritten or deleted, and not compacted away.
+    Past {
+        /// Up to this revision, what was overwritten is gone; absent where that is not known.
+        since: Option<u64>,
+        /// Why.
+        why: String,
+    },
+    /// It was read at several revisions, since etcd was compacted again and again meanwhile: what was written between
+    /// them may be missing.
+    Moment {
+        /// The oldest one.
+        oldest: u64,
+        /// The newest one.
+        newest: u64,
+    },
 }
 
 /// A group, and how much is in it.
@@ -121,7 +145,7 @@ pub struct Tally {
     pub oldest: Option<u64>,
     /// The newest revision among them.
     pub newest: Option<u64>,
-    /// Keys in etcd of some of them, newest first.
+    /// Keys in etcd of some of them; of a file the newest ones first.
     pub examples: Vec<String>,
 }
 
@@ -225,6 +249,11 @@ impl Surveyor {
         survey
     }
 
+    /// The survey, without what etcd says of itself. Groups are in no order.
+    pub fn into_survey(self) -> Survey {
+        Survey { records: self.records.into_iter().collect(), ..self.survey }
+    }
+
     /// Where the group of such a value stands; `None` if there is no room for it.
     fn place(&mut self, path: Option<ObjectPath<'_>>, class: Class) -> Option<usize> {
         if let Some(found) = self.recent.iter().position(|recent| recent.is(path, &class)) {
@@ -280,6 +309,32 @@ impl Survey {
         self.live + self.past + self.deleted == 0 && self.outside > 0
     }
 
+    /// Adds the values of `others`, none of which is in two of them. What else a survey says is left alone, and groups
+    /// are in no order.
+    pub fn absorb<'a>(&mut self, others: impl IntoIterator<Item = &'a Self>) {
+        let placed = |(place, entry): (usize, &Entry)| (entry.group.clone(), place);
+        let mut places: BTreeMap<Group, usize> = self.groups.iter().enumerate().map(placed).collect();
+        let mut records: BTreeSet<RecordSeen> = std::mem::take(&mut self.records).into_iter().collect();
+        for other in others {
+            records.extend(other.records.iter().take(MAX_GROUPS.saturating_sub(records.len())).cloned());
+            for entry in &other.groups {
+                if let Some(place) = places.get(&entry.group) {
+                    self.groups[*place].live.absorb(&entry.live);
+                    self.groups[*place].past.absorb(&entry.past);
+                } else if self.groups.len() == MAX_GROUPS {
+                    self.ungrouped += entry.values();
+                } else {
+                    places.insert(entry.group.clone(), self.groups.len());
+                    self.groups.push(entry.clone());
+                }
+            }
+            self.ungrouped += other.ungrouped;
+            let room = MAX_MALFORMED.saturating_sub(self.malformed.len());
+            self.malformed.extend(other.malformed.iter().take(room).cloned());
+        }
+        self.records = records.into_iter().collect();
+    }
+
     fn note_malformed(&mut self, item: &Item<'_>, standing: Standing, malformed: &Malformed) {
         if self.malformed.len() < MAX_MALFORMED {
             self.malformed.push(MalformedValue {
@@ -306,6 +361,44 @@ impl RecordSeen {
         }
         let core = record.core();
         Some(Self { digest, local_kek: core.kek_id.to_string(), created: core.created })
+    }
+}
+
+impl Tally {
+    fn absorb(&mut self, other: &Self) {
+        self.values += other.values;
+        self.bytes += other.bytes;
+        self.annotation_bytes += other.annotation_bytes;
+        self.oldest = [self.oldest, other.oldest].into_iter().flatten().min();
+        self.newest = self.newest.max(other.newest);
+        let room = MAX_EXAMPLES.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.iter().take(room).cloned());
+    }
+}
+
+impl Unseen {
+    /// Whether it says nothing of what objects are now.
+    pub fn is_past(&self) -> bool {
+        matches!(self, Self::Past { .. })
+    }
+}
+
+impl std::fmt::Display for Unseen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Past { since, why } => {
+                f.write_str("values that were overwritten or deleted")?;
+                if let Some(since) = since {
+                    write!(f, " after revision {since}")?;
+                }
+                write!(f, " were not looked at ({why}): a snapshot shows them")
+            }
+            Self::Moment { oldest, newest } => write!(
+                f,
+                "it was read at revisions {oldest} to {newest}, since etcd was compacted meanwhile: what was written between \
+                 them may be missing. Raise --rate, or take a snapshot"
+            ),
+        }
     }
 }
 

@@ -4,3 +4,4 @@ mod answers;
 mod classes;
 mod etcd_files;
 mod ground_truth;
+mod live;

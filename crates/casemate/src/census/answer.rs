@@ -12,7 +12,7 @@ use crate::output::{Exit, Section};
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(title = "casemate census snapshot --output json")]
 pub(super) struct Answer {
-    /// Files that were read.
+    /// Files that were read; of a running etcd what its first endpoint is called.
     pub(super) files: Vec<FileAnswer>,
     /// Files that could not be read.
     pub(super) failed: Vec<Failed>,
@@ -47,12 +47,12 @@ pub(super) struct Failed {
 pub(super) struct FileAnswer {
     /// Which.
     pub(super) file: String,
-    /// Bytes of it.
+    /// Bytes of it; of a running etcd those of all values.
     pub(super) bytes: u64,
     /// Whether it is as it was written.
     pub(super) checksum: Checksum,
-    /// SHA-256 of all its bytes, as hex digits: what `sha256sum` prints.
-    pub(super) sha256: String,
+    /// SHA-256 of all its bytes, as hex digits: what `sha256sum` prints. A running etcd has none.
+    pub(super) sha256: Option<String>,
     /// Each key that opens something in it.
     pub(super) keys: Vec<KeyUse>,
     /// What it holds.
@@ -91,7 +91,11 @@ impl Answer {
         let holders = self.needs.as_ref().is_some_and(|holders| !holders.is_empty());
         if holders || may_go == Some(Verdict::No) || any(FileAnswer::has_finding) {
             Exit::No
-        } else if self.files.is_empty() || may_go == Some(Verdict::Unknown) || any(FileAnswer::is_unclear) {
+        } else if self.files.is_empty()
+            || may_go == Some(Verdict::Unknown)
+            || any(FileAnswer::is_unclear)
+            || self.needs.is_some() && any(|file| !file.survey.unseen.is_empty())
+        {
             Exit::Unknown
         } else if !self.failed.is_empty() {
             Exit::Partly
@@ -148,6 +152,8 @@ impl FileAnswer {
         self.against.iter().flatten().any(undecided)
             || self.policy.as_ref().is_some_and(|kept| !kept.unclear.is_empty())
             || is_asked && self.survey.ungrouped > 0
+            || is_asked && self.survey.unseen.iter().any(|unseen| !unseen.is_past())
+            || self.closed.is_some() && !self.survey.unseen.is_empty()
             || self.survey.looked_elsewhere()
     }
 
@@ -181,6 +187,7 @@ impl FileAnswer {
         let checksum = match checksum {
             Checksum::Verified => "checksum verified",
             Checksum::Absent => "no checksum",
+            Checksum::Live => "read from a running etcd",
         };
         let mut title = format!(
             "{file}  revision {}, compacted up to {}; {} objects, {} older revisions; {checksum}",
@@ -194,6 +201,9 @@ impl FileAnswer {
                 "\nnothing is below {}, but {} revisions are elsewhere: give kube-apiserver's --etcd-prefix as --prefix",
                 survey.prefix, survey.outside
             );
+        }
+        for unseen in &survey.unseen {
+            title += &format!("\n{unseen}");
         }
         if survey.ungrouped > 0 {
             title += &format!("\n{} values more, of too many kinds to be told apart", survey.ungrouped);

@@ -15,8 +15,8 @@ pub(super) struct Scanned {
     pub(super) file: String,
     pub(super) bytes: u64,
     pub(super) checksum: Checksum,
-    /// Of the whole file, as hex digits.
-    pub(super) sha256: String,
+    /// Of the whole file, as hex digits; a running etcd has none.
+    pub(super) sha256: Option<String>,
     pub(super) survey: Survey,
 }
 
@@ -28,6 +28,8 @@ pub(crate) enum Checksum {
     Verified,
     /// It carries none.
     Absent,
+    /// It is no file: a running etcd was asked.
+    Live,
 }
 
 /// Why a file was not read.
@@ -101,7 +103,7 @@ pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned
     let mut progress = Progress::of_bytes(&snapshot, output);
     let Digest { integrity, sha256 } = snapshot.digest(|read| progress.at(read, read))?;
     drop(progress);
-    let (checksum, sha256) = (checked(&snapshot, integrity, output)?, hex::encode(sha256));
+    let (checksum, sha256) = (checked(&snapshot, integrity, output)?, Some(hex::encode(sha256)));
     let store = snapshot.store()?;
     let file = path.display().to_string();
     let mut progress = Progress::new(output, file.clone(), "values", snapshot.database().meta().pages);
@@ -140,11 +142,16 @@ impl Progress {
 
     /// `done` of all, in which `count` were met.
     pub(crate) fn at(&mut self, done: u64, count: u64) {
-        let Some(next) = self.next else { return };
         // Looking at a clock for each value would be work, too.
-        if !count.is_multiple_of(1024) {
-            return;
+        if count.is_multiple_of(1024) {
+            self.now_at(done, self.all, count);
         }
+    }
+
+    /// The same, where it was not known before how much there is.
+    pub(super) fn now_at(&mut self, done: u64, all: u64, count: u64) {
+        let Some(next) = self.next else { return };
+        self.all = all;
         let now = Instant::now();
         if now < next {
             return;

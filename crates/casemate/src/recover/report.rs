@@ -253,6 +253,7 @@ impl Answer {
     fn group_table(&self) -> Section {
         let checksum = match self.checksum {
             Checksum::Verified => "checksum verified",
+            Checksum::Live => "read from a running etcd",
             Checksum::Absent => "no checksum",
         };
         let Self { file, revision, objects, opened, calls, .. } = self;

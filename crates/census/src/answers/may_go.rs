@@ -149,6 +149,7 @@ impl Survey {
                 self.prefix, self.outside
             ));
         }
+        doubts.extend(self.unseen.iter().map(|unseen| format!("{source}: {unseen}")));
         if self.ungrouped > 0 {
             doubts
                 .push(format!("{source}: {} values were of too many kinds to be told apart", self.ungrouped));

@@ -105,6 +105,7 @@ impl<'db> Live<'db> {
     }
 }
 
-fn is_under(prefix: &[u8], key: &[u8]) -> bool {
+/// Whether `key` is `prefix` or below it. An empty one is all.
+pub(crate) fn is_under(prefix: &[u8], key: &[u8]) -> bool {
     prefix.is_empty() || key.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }

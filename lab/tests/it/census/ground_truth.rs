@@ -58,8 +58,12 @@ impl Transaction {
 
 impl GroundTruth {
     pub(super) fn of(etcd: &Etcd) -> Self {
+        Self::at(&etcd.endpoint())
+    }
+
+    pub(super) fn at(endpoint: &str) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (endpoint, client) = (etcd.endpoint(), reqwest::Client::new());
+        let (endpoint, client) = (endpoint.to_owned(), reqwest::Client::new());
         Self { endpoint, client, runtime, changes: Vec::new(), compacted: 0 }
     }
 

@@ -92,15 +92,17 @@ pub(super) fn facts(file: &FileAnswer) -> Vec<(String, Cell)> {
     let checksum = match file.checksum {
         Checksum::Verified => "that of its bytes",
         Checksum::Absent => "none: it was not made by etcdctl snapshot save",
+        Checksum::Live => "none: it is no file, a running etcd was asked",
     };
-    vec![
-        ("SHA-256".to_owned(), Cell::Name(file.sha256.clone())),
+    let sha256 = file.sha256.iter().map(|sha256| ("SHA-256".to_owned(), Cell::Name(sha256.clone())));
+    let others = [
         fact("Bytes", grouped(file.bytes)),
         fact("Checksum within it", checksum.to_owned()),
         fact("Revision of etcd", number(survey.revision)),
         fact("Compacted up to revision", number(survey.compacted)),
         fact("Below the key", survey.prefix.clone()),
-    ]
+    ];
+    sha256.chain(others).collect()
 }
 
 /// Ways of storing, each with a colour: the most used ones have one of their own.

@@ -36,6 +36,7 @@ fn left_open(answer: &Answer) -> Vec<String> {
                 counted(survey.outside, "revision is", "revisions are")
             ));
         }
+        open.extend(survey.unseen.iter().map(|unseen| format!("{file}: {unseen}.")));
         if survey.ungrouped > 0 {
             open.push(format!(
                 "{file}: {} of too many kinds to be told apart.",
@@ -99,13 +100,19 @@ fn again(answer: &Answer, made: &Made) -> Vec<Block> {
         )),
         Block::Command(made.command.clone()),
     ];
-    if !answer.files.is_empty() {
-        let sums = answer.files.iter().map(|file| format!("{}  {}", file.sha256, file.file));
-        let names = answer.files.iter().take(FILES_IN_DETAIL).map(|file| quoted(&file.file));
+    let files: Vec<(&str, &str)> = answer
+        .files
+        .iter()
+        .filter_map(|file| Some((file.sha256.as_deref()?, file.file.as_str())))
+        .take(FILES_IN_DETAIL)
+        .collect();
+    if !files.is_empty() {
+        let sums = files.iter().map(|(sha256, file)| format!("{sha256}  {file}"));
+        let names = files.iter().map(|(_, file)| quoted(file));
         blocks.push(Block::Text("That they are the same files:".to_owned()));
         blocks.push(Block::Command(
             std::iter::once(format!("$ sha256sum {}", names.collect::<Vec<_>>().join(" ")))
-                .chain(sums.take(FILES_IN_DETAIL))
+                .chain(sums)
                 .collect::<Vec<_>>()
                 .join("\n"),
         ));

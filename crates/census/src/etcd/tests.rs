@@ -1,0 +1,1 @@
+//! Against a stand-in that misbehaves.

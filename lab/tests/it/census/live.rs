@@ -1,0 +1,174 @@
+//! `casemate census etcd` on running etcds: what it tells is what a snapshot of the same etcd tells.
+
+mod faults;
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use casemate_lab::{EtcdCluster, Lab, plugin::product};
+use serde_json::Value;
+
+use super::ground_truth::{GroundTruth, Transaction};
+
+const MARKS: [&str; 4] = ["aescbc:v1:one", "aescbc:v1:two", "secretbox:v1:three", "aesgcm:v1:four"];
+
+/// `casemate census` with these arguments.
+fn census(arguments: &[&str]) -> Output {
+    Command::new(product("casemate").unwrap()).arg("census").args(arguments).output().unwrap()
+}
+
+/// Exit code and JSON.
+fn answer(arguments: &[&str]) -> (i32, Value) {
+    let done = census(&[arguments, &["--output", "json"]].concat());
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    let json = serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (done.status.code().unwrap(), json)
+}
+
+/// Exit code and what it says on stderr.
+fn refusal(arguments: &[&str]) -> (i32, String) {
+    let done = census(arguments);
+    (done.status.code().unwrap(), String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+/// Of the only source: each group with its tallies. Examples differ: a file is read newest first.
+fn groups(answer: &Value) -> Vec<Value> {
+    let mut groups = answer["files"][0]["survey"]["groups"].as_array().unwrap().clone();
+    for group in &mut groups {
+        for standing in ["live", "past"] {
+            let tally = group[standing].as_object_mut().unwrap();
+            let named = tally.remove("examples").unwrap().as_array().unwrap().len() as u64;
+            assert_eq!(named, tally["values"].as_u64().unwrap().min(5), "{tally:?}");
+        }
+    }
+    groups
+}
+
+fn value(mark: &str, length: usize) -> Vec<u8> {
+    [format!("k8s:enc:{mark}:").into_bytes(), vec![7; 32 + length / 16 * 16]].concat()
+}
+
+fn key(prefix: &str, number: usize) -> String {
+    let resource = ["secrets", "configmaps", "apps.example/things"][number % 3];
+    format!("{prefix}/{resource}/namespace-{}/object-{number}", number % 7)
+}
+
+/// Objects under several keys, some of them overwritten, deleted and made again; others beside the prefix.
+fn fill(truth: &mut GroundTruth, prefix: &str, objects: usize) -> u64 {
+    for part in (0..objects).collect::<Vec<_>>().chunks(50) {
+        let mut made = Transaction::default();
+        for number in part {
+            made.put(key(prefix, *number), &value(MARKS[number % 4], number * 37 % 3000), 0);
+        }
+        truth.commit(made);
+    }
+    for part in (0..objects / 5).collect::<Vec<_>>().chunks(100) {
+        let mut later = Transaction::default();
+        for number in part {
+            match number {
+                number if *number < objects / 10 => later.delete(key(prefix, *number)),
+                number => later.put(key(prefix, *number), &value(MARKS[1], 5), 0),
+            }
+        }
+        truth.commit(later);
+    }
+    let mut beside = Transaction::default();
+    beside.put(format!("{prefix}2/secrets/default/beside"), &value(MARKS[0], 5), 0);
+    beside.put("/elsewhere", b"word", 0);
+    truth.commit(beside);
+    write(truth, (0..objects / 20).map(|number| key(prefix, number)), MARKS[2])
+}
+
+/// Writes each of `keys` under `mark`; the last revision.
+fn write(truth: &mut GroundTruth, keys: impl Iterator<Item = String>, mark: &str) -> u64 {
+    let mut last = 0;
+    for part in keys.collect::<Vec<_>>().chunks(100) {
+        let mut written = Transaction::default();
+        part.iter().for_each(|key| written.put(key, &value(mark, 9), 0));
+        last = truth.commit(written);
+    }
+    last
+}
+
+fn snapshot(lab: &Lab, name: &str) -> String {
+    let path = lab.dir().join(name);
+    lab.etcd().snapshot(&path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_running_etcd_is_told_as_its_snapshot_is_the_past_too() {
+    let lab = Lab::builder("census live").apiservers(0).start().unwrap();
+    let endpoint = lab.etcd().endpoint();
+    let mut truth = GroundTruth::of(lab.etcd());
+    let overwritten = fill(&mut truth, "/registry", 900);
+    fill(&mut truth, "/kubernetes.io", 90);
+    let live = ["etcd", "--endpoints", &endpoint, "--rate", "0"];
+
+    for (name, prefix) in [("1.db", "/registry"), ("2.db", "/kubernetes.io"), ("3.db", "")] {
+        let file = snapshot(&lab, name);
+        let (code, ours) = answer(&[&live[..], &["--prefix", prefix]].concat());
+        let (_, theirs) = answer(&["snapshot", &file, "--prefix", prefix]);
+        assert_eq!(groups(&ours), groups(&theirs), "{prefix}");
+        let fact = |answer: &Value, name: &str| answer["files"][0]["survey"][name].clone();
+        for name in ["revision", "compacted", "live", "ungrouped"] {
+            assert_eq!(fact(&ours, name), fact(&theirs, name), "{prefix}: {name}");
+        }
+        assert_eq!((code, fact(&ours, "unseen")), (0, Value::Array(Vec::new())), "{prefix}");
+        assert_eq!(fact(&ours, "outside") == 0, prefix.is_empty());
+    }
+    let (code, lost) = answer(&[&live[..], &["--prefix", "/nothing", "--may-go", "aescbc:one"]].concat());
+    assert_eq!((code, lost["may_go"]["verdict"].as_str()), (3, Some("unknown")));
+
+    // One key, live and in the past, and gone only when etcd has forgotten it.
+    let may_go = |key: &str| {
+        let (code, told) = answer(&[&live[..], &["--may-go", key]].concat());
+        (code, told["may_go"].clone())
+    };
+    let (code, told) = may_go("aescbc:one");
+    assert_eq!((code, told["verdict"].as_str()), (1, Some("no")));
+    let keys =
+        lab.etcd().list("/registry/").unwrap().into_iter().map(|(key, _)| String::from_utf8(key).unwrap());
+    write(&mut truth, keys, MARKS[3]);
+    let (code, told) = may_go("aescbc:one");
+    assert_eq!((code, told["held_by"][0]["live"]["values"].as_u64()), (1, Some(0)), "{told:#}");
+    let held: u64 =
+        told["held_by"].as_array().unwrap().iter().map(|one| one["past"]["values"].as_u64().unwrap()).sum();
+    assert!(held > 100, "{told:#}");
+    // Compacted up to before the migration: what it replaced is still there.
+    truth.compact(overwritten + 1);
+    let (code, told) = may_go("aescbc:one");
+    assert_eq!((code, told["verdict"].as_str()), (1, Some("no")));
+    let newest = truth.commit({
+        let mut one = Transaction::default();
+        one.put("/registry/configmaps/default/last", &value(MARKS[3], 1), 0);
+        one
+    });
+    truth.compact(newest - 1);
+    let (code, told) = may_go("aescbc:one");
+    assert_eq!((code, told["verdict"].as_str()), (0, Some("yes")), "{told:#}");
+    assert_eq!(may_go("aesgcm:four").0, 1);
+    let file = snapshot(&lab, "4.db");
+    assert_eq!(answer(&["snapshot", &file, "--may-go", "aescbc:one"]).0, 0);
+}
+
+/// All arguments to reach `cluster` with TLS, as the client of that name.
+fn with_tls<'a>(cluster: &EtcdCluster<'_>, folder: &'a Path, endpoints: &'a str, name: &str) -> Vec<String> {
+    let at = |file: &str| folder.join(file).to_str().unwrap().to_owned();
+    assert!(cluster.authority().is_some());
+    let arguments = ["etcd", "--rate", "0", "--endpoints", endpoints, "--cacert"].map(str::to_owned);
+    let files = [
+        at("ca.pem"),
+        "--cert".into(),
+        at(&format!("{name}.pem")),
+        "--key".into(),
+        at(&format!("{name}.key")),
+    ];
+    arguments.into_iter().chain(files).collect()
+}
+
+fn borrowed(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
