@@ -33,6 +33,14 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// Whether the running plugin goes on with another text than the configuration has now, since it refused that one. What
+    /// fails here is then what a restart would meet, and not what the plugin does.
+    pub(super) fn is_refused(&self) -> bool {
+        let document = self.status.as_ref().and_then(|status| status.as_ref().ok());
+        let held = document.and_then(|document| document.configuration.as_ref());
+        held.is_some_and(|held| held.refused.is_some())
+    }
+
     /// The command that has the running plugin look at its root keys now.
     pub(super) fn look_again(&self) -> String {
         match &self.admin {

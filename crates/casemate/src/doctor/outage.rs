@@ -58,7 +58,9 @@ impl Outage {
             document.and_then(|document| document.providers.iter().find(|one| one.name == facts.name));
         let now = Now::of(facts, status);
         let writing: Vec<&KeyFacts> = facts.keys.iter().filter(|key| key.writes).collect();
-        let out: Vec<&KeyFacts> = writing.iter().copied().filter(|key| outage(key).is_some()).collect();
+        let fails = |key: &&KeyFacts| outage(key).is_some();
+        let (out, ahead): (Vec<&KeyFacts>, Vec<&KeyFacts>) =
+            writing.iter().copied().filter(fails).partition(|key| key.running.is_some() || !all.is_refused());
         let has_begun = !out.is_empty();
         let since = out.iter().filter_map(|key| key.failing_since.as_ref()?.parse::<Timestamp>().ok()).min();
         let others = writing.len() - if has_begun { out.len() } else { writing.len().min(1) };
@@ -81,9 +83,16 @@ impl Outage {
                 _ => reads(&facts.rules, others, status),
             },
             restart,
-            noticed: unnoticed.then(|| {
-                format!("not by the plugin yet: it looks every 200 s; {} makes it look", all.look_again())
-            }),
+            noticed: if let Some(key) = ahead.first() {
+                Some(format!(
+                    "root key {} fails with the file as it is now, which the plugin has refused: a restart would meet that",
+                    key.name
+                ))
+            } else {
+                unnoticed.then(|| {
+                    format!("not by the plugin yet: it looks every 200 s; {} makes it look", all.look_again())
+                })
+            },
         }
     }
 
@@ -427,6 +436,17 @@ mod tests {
             facts.keys[0].running = Some(("unreachable".into(), "no".into()));
         });
         assert!(text.contains("under way") && !text.contains("noticed"), "{text}");
+        // By a file that the plugin has not taken over: it knows nothing of that.
+        let mut refusing = healthy();
+        let mut document = serde_json::to_value(refusing.status.unwrap().unwrap()).unwrap();
+        document["configuration"]["refused"] = "another token, which needs a restart".into();
+        refusing.status = Some(Ok(serde_json::from_value(document).unwrap()));
+        let text = told_by(&refusing, out);
+        assert!(
+            text.contains("if there was one now, of root key main; noticed: root key main fails with the file as it is now")
+                && !text.contains("makes it look"),
+            "{text}"
+        );
         // Nothing runs.
         let facts = Facts { status: Some(Err("nobody listens".into())), ..healthy() };
         let silence = || Err(NoAnswer { why: "nobody listens".into(), is_running: false });

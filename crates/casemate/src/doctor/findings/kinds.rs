@@ -219,7 +219,7 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
         "pin-refused",
         seen::pins,
         "A wrong PIN is not tried again, because a few lock the token.",
-        "../how-to/hsm.md#when-it-does-not-answer",
+        "../how-to/hsm.md#2-the-pin",
     ),
     error(
         "signer",

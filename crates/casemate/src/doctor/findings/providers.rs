@@ -104,10 +104,15 @@ fn of_socket(provider: &ProviderFacts, tells_its_state: bool) -> Vec<Finding> {
 /// The worst that is wrong with a root key: one text each is enough.
 fn of_key(key: &KeyFacts, facts: &Facts) -> Option<Finding> {
     let name = &key.name;
+    let by = if facts.is_refused() && key.running.is_none() {
+        "; by the file as it is now, which the running plugin has refused: it goes on, and a restart would meet this"
+    } else {
+        ""
+    };
     let in_trouble = |failure: &Failure, doing: &str| {
         Finding::new(
             id_of(failure.class),
-            format!("root key {name}, {doing}: {} (class {})", failure.what, class_name(failure.class)),
+            format!("root key {name}, {doing}: {} (class {}){by}", failure.what, class_name(failure.class)),
             failure.remedy.clone(),
         )
     };
