@@ -124,6 +124,9 @@ fn a_root_key_in_a_token_rotates_under_load_and_comes_back_after_the_token_was_p
         root.activate().unwrap();
         let after = plugin.refresh_until_switch(&before).unwrap();
         load.goes_on();
+        let readable = &looked(&plugin)["readable"]["rules"];
+        let named = |rule: &Value| rule["root_key"] == "main";
+        assert!(readable.as_array().unwrap().iter().all(named), "{readable}");
         // Nor did it log in again: that is done by a new process, if by any.
         assert!(hosts() == host || replaced() > given_up, "{:?} instead of {host:?}", hosts());
 

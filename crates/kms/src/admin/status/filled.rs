@@ -205,7 +205,7 @@ impl Readable {
     fn of(provider: &Provider, snapshot: &Snapshot) -> Self {
         let policy = &provider.settings().read_policy;
         let rule = |rule: &casemate_keys::ReadRule| {
-            let key = snapshot.root_keys.iter().find(|key| key.prefix == rule.key);
+            let key = snapshot.root_keys.iter().find(|key| key.prefix.overlaps(&rule.key));
             ReadRule {
                 root_key: key.map_or_else(|| rule.key.to_string(), |key| key.name.clone()),
                 prefix: rule.key.to_string(),
