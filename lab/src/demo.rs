@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use crate::plugin::{TokenRoot, TransitRoot, casemate};
 use crate::{Apiserver, KeyService, Lab, OpenBao, Plugin, Proof, SoftHsm, Tool};
 
+mod census;
 mod scene;
 
+use census::{Census, may_go};
 pub use scene::On;
 
-/// What the EncryptionConfiguration of the lab encrypts.
-const ENCRYPTED: [&str; 2] = ["/registry/secrets/", "/registry/configmaps/"];
+const CONFIG_MAPS: &str = "/registry/configmaps/";
 const SECRETS: usize = 20;
 /// Where they are in etcd.
 const DEMO: &str = "/registry/secrets/default/demo-";
@@ -89,6 +90,9 @@ fn tell(story: &mut Story, lab: &Lab, service: KeyService<'_>, once: bool) -> an
     let (key, value) = values.first().context("no Secret is in etcd")?;
     let file = lab.dir().join("value");
     std::fs::write(&file, value)?;
+    let written = Census::take(lab, "1-written")?;
+    ensure!(written.all_under(&first), "not everything is under {first}: {written}");
+    story.known(&format!("casemate census snapshot: {written}"));
     story.known(&format!("casemate inspect says of the first, {}:", String::from_utf8_lossy(key)));
     story.shown(&casemate(&["inspect", &file.display().to_string()])?);
 
@@ -99,22 +103,47 @@ fn tell(story: &mut Story, lab: &Lab, service: KeyService<'_>, once: bool) -> an
     story.step(service.rotation());
     let second = service.rotate(&plugin, &first, story)?;
     adopted(&|args| Ok(server.kubectl(args)?), lab, &second)?;
-    let proof = Proof::read(lab.etcd(), &ENCRYPTED)?;
-    story.known(&format!("kube-apiserver writes under it; what was there is as it was: {proof}"));
-    ensure!(!proof.all_under(&second), "everything is under the new key id before it was migrated");
+    let rotated = Census::take(lab, "2-rotated")?;
+    ensure!(!rotated.all_under(&second), "everything is under the new key id before it was migrated");
+    story.known("kube-apiserver writes under it; what was there is as it was");
+    story.known(&format!("casemate census snapshot: {rotated}"));
+    let held = may_go(&first, &[rotated.file()])?;
+    ensure!(held.verdict == "no" && held.objects >= SECRETS as u64, "the old key may go: {}", held.verdict);
+    story.known(&format!("may the old key go? no: {} objects are under it", held.objects));
 
     story.step("Storage is migrated: kubectl get … | kubectl replace (until `casemate migrate` exists)");
     for kind in ["secrets", "configmaps"] {
         let all = server.kubectl(&["get", kind, "--all-namespaces", "--output", "json"])?;
         server.kubectl_with_input(&["replace", "-f", "-"], all.as_bytes())?;
     }
-    let proof = Proof::read(lab.etcd(), &ENCRYPTED)?;
-    ensure!(proof.all_under(&second), "not everything is under {second}: {proof}");
-    story.known(&format!("proof from etcd: {proof}, and that is all there is"));
-    for (key, _) in lab.etcd().list(ENCRYPTED[1])? {
+    let migrated = Census::take(lab, "3-migrated")?;
+    ensure!(migrated.all_under(&second), "not everything is under {second}: {migrated}");
+    story.known(&format!("casemate census snapshot: {migrated}"));
+    let held = may_go(&first, &[migrated.file()])?;
+    ensure!(held.verdict == "no" && held.objects == 0, "{} objects are under the old key", held.objects);
+    story.known(&format!(
+        "may the old key go? no: {} old revisions are under it, which etcd still has",
+        held.old_revisions
+    ));
+    for (key, _) in lab.etcd().list(CONFIG_MAPS)? {
         let key = String::from_utf8_lossy(&key);
         story.say(&format!("     ({SECRETS} of them are the Secrets; kube-apiserver itself wrote {key})"));
     }
+
+    story.step(
+        "etcd is compacted, as kube-apiserver has it done each five minutes: what was overwritten goes",
+    );
+    lab.etcd().compact(migrated.revision())?;
+    let compacted = Census::take(lab, "4-compacted")?;
+    let free = may_go(&first, &[compacted.file()])?;
+    ensure!(free.verdict == "yes", "the old key may not go: {}", free.verdict);
+    story.known("may the old key go? yes: nothing in etcd is under it");
+    let held = may_go(&first, &[compacted.file(), written.file()])?;
+    ensure!(held.verdict == "no", "the first snapshot does not hold the old key back: {}", held.verdict);
+    story.known(&format!(
+        "… as long as nobody wants to read the first snapshot: {} of its objects are under it",
+        held.objects
+    ));
 
     live_through_an_outage(story, &server, &plugin, service)?;
 
@@ -124,6 +153,12 @@ fn tell(story: &mut Story, lab: &Lab, service: KeyService<'_>, once: bool) -> an
     let fresh = lab.start_fresh(0)?;
     read_all(&|args| Ok(fresh.kubectl(args)?))?;
     story.known("kubectl get gives every word as it was written");
+
+    story.step("A page for who was not there: casemate census snapshot … --policy … --html");
+    let end = Census::take(lab, "5-end")?;
+    let (page, headline) = census::page(lab, &end, &server.encryption_file(), &first)?;
+    story.known(&format!("it says: {headline}"));
+    story.known(&format!("open it in a browser; it stays there after the demo: {}", page.display()));
 
     story.say("\nThe story is told: every step was checked as it says.");
     if !once {

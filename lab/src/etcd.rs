@@ -99,6 +99,13 @@ impl Etcd {
         process::run_checked(&command, b"").map(drop)
     }
 
+    /// Has everything forgotten that was overwritten or deleted up to `revision`, and waits until it is gone.
+    pub fn compact(&self, revision: u64) -> Result<()> {
+        let mut command = etcdctl(&self.endpoint())?;
+        command.args(["compact", "--physical"]).arg(revision.to_string());
+        process::run_checked(&command, b"").map(drop)
+    }
+
     fn read(&self, what: &[&str]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         #[derive(Deserialize)]
         struct Answer {

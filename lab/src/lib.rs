@@ -59,6 +59,7 @@
 //! | [`authority`] | [`Authority`]: certificates for who speaks TLS |
 //! | [`softhsm`] | [`SoftHsm`]: PKCS#11 tokens |
 //! | [`misbehaving`] | [`MisbehavingModule`]: a PKCS#11 module that hangs, crashes, lies and leaks |
+//! | [`browser`] | [`Browser`]: a headless Chromium |
 //! | [`demo`] | the main job, told step by step |
 //! | [`bench`] | what a key service costs, and what it does to callers when it is slow or hangs |
 //! | `tools`, `python`, `rage`, `cache` | where programs come from |
@@ -66,6 +67,7 @@
 mod apiserver;
 pub mod authority;
 pub mod bench;
+pub mod browser;
 mod cache;
 pub mod demo;
 mod encryption;
@@ -89,6 +91,7 @@ mod tools;
 pub use self::{
     apiserver::Apiserver,
     authority::Authority,
+    browser::Browser,
     cache::cache_dir,
     encryption::{Encryption, KmsProvider},
     error::{Error, Result},

@@ -77,13 +77,21 @@ impl Render for Table {
                     @for row in &self.rows {
                         tr role="row" {
                             @for (column, (cell, name)) in row.iter().zip(&self.head).enumerate() {
-                                td role="cell" class=(class(column)) data-column=(name) { span.cell { (cell) } }
+                                td role="cell" class=(class(column)) data-column=(name) { span.cell.short[cell.is_short()] { (cell) } }
                             }
                         }
                     }
                 }
             }
         }
+    }
+}
+
+impl Cell {
+    /// Whether it should not be broken where there is room.
+    fn is_short(&self) -> bool {
+        const SHORT: usize = 24;
+        matches!(self, Self::Text(text) | Self::Name(text) | Self::Mark(_, text) if text.chars().count() <= SHORT)
     }
 }
 
@@ -108,14 +116,14 @@ impl Render for Cell {
                     span { (grouped(*number)) }
                 }
             },
-            Self::Mark(tone, word) => html! { span class={ "mark " (tone.class()) } { (word) } },
+            Self::Mark(tone, word) => html! { span class={ "mark " (tone.class()) } { (breakable(word)) } },
         }
     }
 }
 
 /// `text`, in which long words may go on in the next line after each separator, and every few letters: a column is as
 /// narrow as that.
-fn breakable(text: &str) -> Markup {
+pub(crate) fn breakable(text: &str) -> Markup {
     const LONGEST: usize = 16;
     let mut parts = Vec::new();
     for word in text.split_inclusive(char::is_whitespace) {

@@ -5,3 +5,4 @@ mod classes;
 mod etcd_files;
 mod ground_truth;
 mod live;
+mod reports;

@@ -14,7 +14,21 @@ fn the_demo_tells_its_story() {
     let told = Command::new(crate::program()).args(["demo", "--once"]).output().unwrap();
     let text = String::from_utf8_lossy(&told.stdout);
     assert!(told.status.success(), "{text}\n{}", String::from_utf8_lossy(&told.stderr));
-    assert!(text.contains("proof from etcd") && text.contains("The story is told"), "{text}");
+    for said in [
+        "0 Secrets and ConfigMaps in plaintext; ",
+        "may the old key go? no: ",
+        "may the old key go? yes",
+        "it says: All that was asked is as it should be",
+        "The story is told",
+    ] {
+        assert!(text.contains(said), "{said:?} is not told in {text}");
+    }
+    let page = text.lines().find_map(|line| line.split_once("it stays there after the demo: ")).unwrap().1;
+    let page = fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("may go: nothing here is under it") && page.contains("The policy is kept"),
+        "{page}"
+    );
 }
 
 #[test]

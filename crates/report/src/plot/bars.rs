@@ -2,7 +2,7 @@
 use maud::{Markup, html};
 
 use super::Ink;
-use crate::table::grouped;
+use crate::table::{breakable, grouped};
 
 /// One bar a row, each of which consists of the same series.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Bars {
                 div.bars role="img" aria-label=(self.description) {
                     @for row in &self.rows {
                         div.row aria-hidden="true" {
-                            span.label { (row.label) }
+                            span.label { (breakable(&row.label)) }
                             (self.bar(row, match self.scale { Scale::Whole => row.sum(), Scale::Largest => largest }))
                             span.total { (grouped(row.sum())) }
                         }

@@ -13,8 +13,6 @@ pub struct Histogram {
     pub description: String,
     /// What is counted, as in `objects`.
     pub unit: String,
-    /// What the columns stand along, as in `age in days`.
-    pub axis: String,
     /// Columns, from left to right.
     pub bins: Vec<Bin>,
 }
@@ -44,7 +42,7 @@ impl Histogram {
         let base = ABOVE + HEIGHT;
         html! {
             figure.plot aria-labelledby={ (id) "-title" } {
-                figcaption { span id={ (id) "-title" } { (self.title) } span.unit { (self.unit) " by " (self.axis) } }
+                figcaption { span id={ (id) "-title" } { (self.title) } span.unit { (self.unit) } }
                 svg.columns width="100%" height=(base + BELOW) role="img" aria-labelledby={ (id) "-name" } aria-describedby={ (id) "-text" } {
                     title id={ (id) "-name" } { (self.title) }
                     desc id={ (id) "-text" } { (self.description) }

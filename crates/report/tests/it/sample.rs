@@ -32,7 +32,6 @@ pub fn page(mut text: impl FnMut() -> String) -> Page {
         title: text(),
         description: text(),
         unit: text(),
-        axis: text(),
         bins: [3, 0, 12_000, 40].map(|count| Bin { label: text(), count, ink: Ink::Blue }).into(),
     };
     Page {

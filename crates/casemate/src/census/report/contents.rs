@@ -304,14 +304,13 @@ fn ages(file: &FileAnswer, made: &Made) -> Vec<Block> {
     }
     let oldest = keks.keys().next().map_or(String::new(), |(created, _)| moment(*created));
     blocks.push(Block::Histogram(Histogram {
-        title: "Objects by the age of the key that they are under".to_owned(),
+        title: "Objects by the age of their local KEK".to_owned(),
         description: format!(
             "{} under {}; the oldest was made at {oldest}.",
             counted(told, "object is", "objects are"),
             counted(keks.len() as u64, "local key", "local keys")
         ),
         unit: "objects".to_owned(),
-        axis: "age of their local KEK".to_owned(),
         bins: columns,
     }));
     let head = ["Local KEK", "Made at", "Age in days", "Objects", "Old revisions"];

@@ -158,6 +158,9 @@ fn states(judged: &[(&str, &Judged)]) -> Table {
     for (state, _, _, means) in STATES {
         let of_it = judged.iter().filter(|(_, one)| one.state == state);
         let (live, past) = sum(of_it.map(|(_, one)| (&one.live, &one.past)));
+        if live + past == 0 && state != State::Current {
+            continue;
+        }
         table.row([mark(state), Cell::Text(means.to_owned()), Cell::Number(live), Cell::Number(past)]);
     }
     table
@@ -196,9 +199,16 @@ fn may_go(answer: &MayGo) -> Section {
     blocks.extend(held("What holds it back", &answer.held_by));
     blocks.extend(open(answer.unclear.clone()));
     if !answer.notes.is_empty() {
-        blocks.push(Block::List(answer.notes.clone()));
+        blocks.extend(answer.notes.iter().map(|note| Block::Text(sentence(note))));
     }
-    Section { title: format!("May the key {} go?", answer.key), blocks }
+    Section { title: format!("May {} go?", answer.key), blocks }
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
 }
 
 fn needs(holders: &[Holder], made: &Made) -> Section {
@@ -208,7 +218,7 @@ fn needs(holders: &[Holder], made: &Made) -> Section {
         blocks.push(Block::Note(Tone::Good, "Nothing in these files does.".to_owned()));
     }
     blocks.extend(held("What needs it", holders));
-    Section { title: format!("What needs the key {key}?"), blocks }
+    Section { title: format!("What needs {key}?"), blocks }
 }
 
 fn held(title: &str, holders: &[Holder]) -> Vec<Block> {

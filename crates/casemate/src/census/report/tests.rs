@@ -169,7 +169,7 @@ fn the_verdict_is_the_worst_of_what_was_found_in_words() {
         (bare(&[group("pods", "", plain(), 3, 0)]), Tone::Plain, "There is no Secret"),
         (answer(Vec::new()), Tone::Plain, "Nothing was read"),
         (unread, Tone::Open, "1 file could not be read"),
-        (asked("a.db", survey(&[secrets(ours(3), 3)]), "aescbc:key1"), Tone::Good, "All is as it should be"),
+        (asked("a.db", survey(&[secrets(ours(3), 3)]), "aescbc:key1"), Tone::Good, "All that was asked"),
         (
             asked("a.db", survey(&[secrets(ours(3), 3)]), "kms:v2:casemate"),
             Tone::Bad,

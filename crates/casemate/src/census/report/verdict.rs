@@ -21,7 +21,7 @@ pub(super) fn verdict(answer: &Answer, made: &Made) -> Verdict {
     let worst = found.iter().map(|(tone, _)| *tone).max().unwrap_or(Tone::Plain);
     let good = found.iter().filter(|(tone, _)| *tone == Tone::Good).count();
     let (headline, reasons) = if worst == Tone::Good && good > 1 {
-        ("All is as it should be".to_owned(), found)
+        ("All that was asked is as it should be".to_owned(), found)
     } else {
         let place = found.iter().position(|(tone, _)| *tone == worst);
         let headline = place.map_or_else(|| "Nothing was read".to_owned(), |place| found.remove(place).1);
@@ -89,12 +89,12 @@ fn configuration(answer: &Answer) -> Option<(Tone, String)> {
 fn may_go(answer: &MayGo) -> (Tone, String) {
     let (live, past) = sum(answer.held_by.iter().map(|holder| (&holder.live, &holder.past)));
     match answer.verdict {
-        Decided::Yes => (Tone::Good, format!("The key {} may go: nothing here is under it", answer.key)),
-        Decided::Unknown => (Tone::Open, format!("It can't be told whether the key {} may go", answer.key)),
+        Decided::Yes => (Tone::Good, format!("{} may go: nothing here is under it", answer.key)),
+        Decided::Unknown => (Tone::Open, format!("It can't be told whether {} may go", answer.key)),
         Decided::No if live + past > 0 => {
-            (Tone::Bad, format!("The key {} must stay: {} under it", answer.key, with_verb(live, past)))
+            (Tone::Bad, format!("{} must stay: {} under it", answer.key, with_verb(live, past)))
         }
-        Decided::No => (Tone::Bad, format!("The key {} must stay: API servers write with it", answer.key)),
+        Decided::No => (Tone::Bad, format!("{} must stay: API servers write with it", answer.key)),
     }
 }
 
@@ -102,8 +102,8 @@ fn needs(answer: &Answer, made: &Made) -> Option<(Tone, String)> {
     let (holders, key) = (answer.needs.as_ref()?, made.needs.as_deref()?);
     let (live, past) = sum(holders.iter().map(|holder| (&holder.live, &holder.past)));
     Some(match live + past {
-        0 => (Tone::Good, format!("Nothing needs the key {key}")),
-        _ => (Tone::Bad, format!("{} under the key {key}", with_verb(live, past))),
+        0 => (Tone::Good, format!("Nothing is under {key}")),
+        _ => (Tone::Bad, format!("{} under {key}", with_verb(live, past))),
     })
 }
 
