@@ -158,6 +158,9 @@ fn doubts(answer: &Answer) -> Vec<(Tone, String)> {
         let values = counted(ungrouped, "value was", "values were");
         doubts.push((Tone::Open, format!("{values} of too many kinds to be told apart")));
     }
+    if answer.files.iter().any(|file| !file.survey.unseen.is_empty()) {
+        doubts.push((Tone::Open, "Not all could be looked at: see what is left open".to_owned()));
+    }
     for file in answer.files.iter().filter(|file| file.survey.looked_elsewhere()) {
         doubts.push((Tone::Open, format!("Nothing is below {} in {}", file.survey.prefix, file.file)));
     }
