@@ -121,6 +121,11 @@ impl Output {
         !self.quiet && io::stderr().is_terminal()
     }
 
+    /// Whether the exit code is all that is wanted.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Whether the answer is for programs.
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json

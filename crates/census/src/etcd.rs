@@ -19,11 +19,12 @@
 //!   kilobytes of survey a segment.
 //!
 //! Map: [`Client`] asks the endpoints, one after another if need be; [`Scanner`] goes through the keys; `past` watches;
-//! `page` checks answers; `handshake` finds out why TLS failed; `pace` says how much may be asked for; [`Error`] is what goes wrong.
+//! `page` checks answers; `handshake` finds out why TLS failed; `pace` says how much may be asked for; [`detect`] finds endpoints and certificates on a host; [`Error`] is what goes wrong.
 //!
 //! [`Unseen::Moment`]: crate::survey::Unseen::Moment
 //! [`Unseen::Past`]: crate::survey::Unseen::Past
 mod client;
+pub mod detect;
 mod error;
 mod handshake;
 mod pace;

@@ -104,6 +104,17 @@ impl Answer {
         }
     }
 
+    /// How many values stand against what was asked for; `None` if nothing was.
+    pub(super) fn left(&self) -> Option<u64> {
+        let held = |holders: &Vec<Holder>| -> u64 {
+            holders.iter().map(|one| one.live.values + one.past.values).sum()
+        };
+        let needs = self.needs.as_ref().map(held);
+        let may_go = self.may_go.as_ref().map(|answer| held(&answer.held_by));
+        let files = self.files.iter().filter_map(FileAnswer::left).max();
+        [needs, may_go, files].into_iter().flatten().max()
+    }
+
     /// As tables: what was asked comes last, where a terminal shows it.
     pub(super) fn sections(&self) -> Vec<Section> {
         let mut sections: Vec<Section> = self.files.iter().flat_map(FileAnswer::sections).collect();
@@ -144,6 +155,15 @@ impl FileAnswer {
         judged.clone().any(|one| one.live.values > 0 && one.is_finding())
             || self.closed.as_ref().is_some_and(|closed| !closed.is_empty())
             || self.policy.as_ref().is_some_and(|kept| !kept.violations.is_empty())
+    }
+
+    fn left(&self) -> Option<u64> {
+        let against = self.against.as_ref().map(|judged| {
+            judged.iter().filter(|one| one.is_finding()).map(|one| one.live.values).sum::<u64>()
+        });
+        let closed = self.closed.as_ref().map(|closed| closed.iter().map(|one| one.live.values).sum());
+        let policy = self.policy.as_ref().map(|kept| kept.violations.iter().map(|one| one.live.values).sum());
+        [against, closed, policy].into_iter().flatten().max()
     }
 
     fn is_unclear(&self) -> bool {

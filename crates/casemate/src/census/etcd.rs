@@ -1,5 +1,8 @@
 //! `casemate census etcd`: a running etcd.
 mod reach;
+pub(super) mod watch;
+
+use std::time::Duration;
 
 use casemate_census::etcd::{Client, Error, Options, Scanner};
 use casemate_census::survey::Survey;
@@ -13,6 +16,8 @@ pub(super) const ABOUT: &str = "What does a running etcd hold, how is it encrypt
     Reads etcd over its own API at one revision, at a rate that leaves it time for its work, and can't write. Needs a \
     client certificate or a user who may read the keys below --prefix; what was overwritten and not compacted is seen \
     only by one who may read all keys. Prints names, counts, sizes and revisions, never a value.\n\n\
+    With --watch it reads again and again, each time what changed since, and prints what became of it, with JSON one line \
+    a pass. It ends with exit code 0 when nothing is left of what was asked for; without a question it goes on.\n\n\
     KEY is written as for casemate census snapshot.";
 
 pub(super) const EXIT_CODES: &str = "\
@@ -31,7 +36,7 @@ pub(super) struct EtcdArgs {
     #[command(flatten)]
     reach: Reach,
 
-    /// Below which key kube-apiserver keeps its objects: its --etcd-prefix [default: /registry]
+    /// Below which key kube-apiserver keeps its objects: its --etcd-prefix [default: what is detected, or /registry]
     #[arg(long, value_name = "KEY")]
     prefix: Option<String>,
 
@@ -39,14 +44,18 @@ pub(super) struct EtcdArgs {
     #[arg(long, value_name = "MIB", default_value = "8", value_parser = rate)]
     rate: f64,
 
+    /// Look again and again, that often if nothing else is said, until what is asked for is so
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "10s", value_parser = crate::kms::timeout)]
+    watch: Option<Duration>,
+
     #[command(flatten)]
     questions: Questions,
 }
 
 pub(super) fn run(args: &EtcdArgs, output: &Output) -> Result<Exit, Failure> {
     let asked = args.questions.read()?;
-    let settings = args.reach.settings()?;
-    let prefix = args.prefix.clone().unwrap_or_else(|| "/registry".to_owned());
+    let (settings, detected) = args.reach.settings(output)?;
+    let prefix = args.prefix.clone().or(detected).unwrap_or_else(|| "/registry".to_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::new(Exit::Unknown, &format_args!("can't start: {error}; raise the limit of open files"))
     })?;
@@ -58,6 +67,9 @@ pub(super) fn run(args: &EtcdArgs, output: &Output) -> Result<Exit, Failure> {
         let rate = (args.rate > 0.0).then_some((args.rate * MIB) as u64);
         let options = Options { prefix, rate, passes: PASSES };
         let mut scanner = Scanner::new(client, options);
+        if let Some(interval) = args.watch {
+            return watch::follow(&mut scanner, &asked, interval, output).await;
+        }
         let scanned = survey(&mut scanner, output).await?;
         asked.tell(vec![scanned], Vec::new(), output)
     })

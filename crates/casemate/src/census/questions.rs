@@ -69,9 +69,14 @@ impl Asked<'_> {
     ) -> Result<Exit, Failure> {
         let answer = self.answer(scanned, failed);
         output.sections(&answer, &answer.sections())?;
-        let made = Made::now(now(), self.questions.needs.as_ref());
-        self.questions.reports.write(&answer, &made, output)?;
+        self.report(&answer, output)?;
         Ok(answer.exit())
+    }
+
+    /// Writes the reports of an answer.
+    pub(super) fn report(&self, answer: &Answer, output: &Output) -> Result<(), Failure> {
+        let made = Made::now(now(), self.questions.needs.as_ref());
+        self.questions.reports.write(answer, &made, output)
     }
 
     /// What is to be told of what was read, and of what could not be.

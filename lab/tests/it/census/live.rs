@@ -3,8 +3,9 @@
 mod faults;
 
 use std::{
+    io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use casemate_lab::{EtcdCluster, Lab, plugin::product};
@@ -152,6 +153,130 @@ fn a_running_etcd_is_told_as_its_snapshot_is_the_past_too() {
     assert_eq!(may_go("aesgcm:four").0, 1);
     let file = snapshot(&lab, "4.db");
     assert_eq!(answer(&["snapshot", &file, "--may-go", "aescbc:one"]).0, 0);
+}
+
+#[test]
+fn a_migration_is_followed_until_nothing_is_left_of_what_was_asked_for() {
+    let lab = Lab::builder("census watch").apiservers(0).start().unwrap();
+    let endpoint = lab.etcd().endpoint();
+    let mut truth = GroundTruth::of(lab.etcd());
+    let keys: Vec<String> = (0..600).map(|number| key("/registry", number)).collect();
+    write(&mut truth, keys.iter().cloned(), MARKS[0]);
+    let arguments =
+        ["etcd", "--endpoints", &endpoint, "--rate", "0", "--needs", "aescbc:one", "--watch", "100ms"];
+    let mut command = Command::new(product("casemate").unwrap());
+    command.arg("census").args(arguments).args(["--output", "json"]).stdout(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut passes = BufReader::new(watch.stdout.take().unwrap())
+        .lines()
+        .map(|line| -> Value { serde_json::from_str(&line.unwrap()).unwrap() });
+    let first = passes.next().unwrap();
+    assert_eq!((first["left"].as_u64(), first["exit"].as_u64()), (Some(600), Some(1)), "{first:#}");
+    // Each step is seen before the next one begins.
+    write(&mut truth, keys[..200].iter().cloned(), MARKS[1]);
+    let seen = passes.find(|pass| pass["groups"][0]["live_change"].as_i64().unwrap() < 0).unwrap();
+    assert_eq!(seen["left"].as_u64(), Some(600), "old revisions count: {seen:#}");
+    let revision = write(&mut truth, keys[200..].iter().cloned(), MARKS[1]);
+    truth.compact(revision);
+    let last = passes.last().unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+    assert_eq!((last["left"].as_u64(), last["exit"].as_u64()), (Some(0), Some(0)), "{last:#}");
+    let changes: Vec<i64> = last["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| group["live_change"].as_i64().unwrap())
+        .collect();
+    assert_eq!((changes.iter().sum::<i64>(), changes.iter().min()), (0, Some(&-200)), "{last:#}");
+}
+
+#[test]
+fn each_distributions_files_lead_to_its_etcd() {
+    let lab = Lab::builder("census detect").apiservers(0).start().unwrap();
+    let cluster = EtcdCluster::start_with_tls(&lab, "detected", 1).unwrap();
+    let authority = lab.dir().join("detected-authority");
+    let endpoint = cluster.endpoints().remove(0);
+    let mark = String::from_utf8(value(MARKS[0], 0)).unwrap();
+    for prefix in ["/registry", "/kubernetes.io"] {
+        cluster.etcdctl(&["put", &format!("{prefix}/secrets/default/one"), &mark]).unwrap();
+    }
+    let flags = |folder: &str, ca: &str, client: &str| {
+        format!(
+            "spec: {{containers: [{{name: kube-apiserver, command: [kube-apiserver], args: [--etcd-servers={endpoint}, \
+             --etcd-cafile={folder}/{ca}, --etcd-certfile={folder}/{client}.crt, --etcd-keyfile={folder}/{client}.key]}}]}}"
+        )
+    };
+    let (kubeadm, rke2, k3s, openshift) = (
+        "etc/kubernetes/pki",
+        "var/lib/rancher/rke2/server/tls/etcd",
+        "var/lib/rancher/k3s/server/tls/etcd",
+        "etc/kubernetes/static-pod-resources/etcd-certs/secrets/etcd-all-certs",
+    );
+    let environment = format!("export ETCDCTL_ENDPOINTS=\"{endpoint}\"\n");
+    let trees = [
+        (
+            "kubeadm",
+            kubeadm,
+            "etcd/ca.crt",
+            "apiserver-etcd-client",
+            "etc/kubernetes/manifests/kube-apiserver.yaml",
+            flags("/etc/kubernetes/pki", "etcd/ca.crt", "apiserver-etcd-client"),
+        ),
+        (
+            "RKE2",
+            rke2,
+            "server-ca.crt",
+            "client",
+            "var/lib/rancher/rke2/agent/pod-manifests/kube-apiserver.yaml",
+            flags(&format!("/{rke2}"), "server-ca.crt", "client"),
+        ),
+        (
+            "k3s",
+            k3s,
+            "server-ca.crt",
+            "client",
+            "var/lib/rancher/k3s/server/db/etcd/config",
+            format!("listen-client-urls: {endpoint}\n"),
+        ),
+        (
+            "OpenShift",
+            openshift,
+            "../../configmaps/etcd-all-bundles/server-ca-bundle.crt",
+            "etcd-peer-one",
+            "etc/kubernetes/static-pod-resources/etcd-certs/configmaps/etcd-scripts/etcd.env",
+            environment,
+        ),
+    ];
+    for (name, folder, ca, client, file, text) in trees {
+        let root = lab.dir().join(name);
+        let put = |at: &Path, bytes: &[u8]| {
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            std::fs::write(at, bytes).unwrap();
+        };
+        let folder = root.join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let copy =
+            |from: &str, to: String| put(&folder.join(to), &std::fs::read(authority.join(from)).unwrap());
+        copy("ca.pem", ca.to_owned());
+        copy("root.pem", format!("{client}.crt"));
+        copy("root.key", format!("{client}.key"));
+        put(&root.join(file), text.as_bytes());
+        let arguments = ["etcd", "--detect", "--root", root.to_str().unwrap()];
+        let (code, told) = answer(&arguments);
+        let survey = &told["files"][0]["survey"];
+        assert_eq!((code, survey["live"].as_u64()), (0, Some(1)), "{name}: {told:#}");
+        let (_, said) = refusal(&arguments);
+        assert!(said.contains(&format!("detected {name} by")) && said.contains(&endpoint), "{said}");
+        // One more distribution on the same host is one too many.
+        put(
+            &root.join("etc/kubernetes/manifests/kube-apiserver.yaml"),
+            flags("/none", "ca", "client").as_bytes(),
+        );
+        if name != "kubeadm" {
+            let (code, said) = refusal(&arguments);
+            assert!(code == 3 && said.contains("several were detected: kubeadm by"), "{code} {said}");
+        }
+    }
 }
 
 /// All arguments to reach `cluster` with TLS, as the client of that name.

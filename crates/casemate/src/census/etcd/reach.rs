@@ -4,16 +4,25 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use casemate_census::etcd::detect::detect;
 use casemate_census::etcd::{Identity, Settings, Tls, User};
 use zeroize::Zeroizing;
 
-use crate::output::{Exit, Failure};
+use crate::output::{Exit, Failure, Output};
 
 /// How an etcd is reached.
 #[derive(clap::Args)]
 pub(super) struct Reach {
+    /// Find endpoints, certificates and prefix in the files of this host: of kubeadm, RKE2, k3s or OpenShift
+    #[arg(long, conflicts_with_all = ["endpoints", "cacert"])]
+    detect: bool,
+
+    /// Where the host's files are, if not at /
+    #[arg(long, value_name = "DIR", default_value = "/", requires = "detect")]
+    root: PathBuf,
+
     /// Members of one cluster, as https://HOST:PORT; may be given several times, or with commas
-    #[arg(long, value_name = "URL", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "URL", value_delimiter = ',', required_unless_present = "detect")]
     endpoints: Vec<String>,
 
     /// Certificate of the authority that etcd's certificates are by, PEM
@@ -29,7 +38,7 @@ pub(super) struct Reach {
     key: Option<PathBuf>,
 
     /// The name that etcd's certificate has, if it is not that of the endpoint
-    #[arg(long, value_name = "NAME", requires = "cacert")]
+    #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
 
     /// User of etcd
@@ -46,24 +55,37 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn settings(&self) -> Result<Settings, Failure> {
-        let mut settings = Settings::new(self.endpoints.iter().map(|endpoint| endpoint.trim()));
-        settings.patience = self.patience;
-        if let Some(cacert) = &self.cacert {
-            let identity = match (&self.cert, &self.key) {
-                (Some(cert), Some(key)) => {
-                    Some(Identity { certificate: read(cert)?.to_vec(), key: read(key)? })
-                }
-                _ => None,
-            };
-            let server_name = self.tls_server_name.clone();
-            settings.tls = Some(Tls { authorities: read(cacert)?.to_vec(), identity, server_name });
+    /// How to reach it, and below which key the objects are, if that was detected.
+    pub(super) fn settings(&self, output: &Output) -> Result<(Settings, Option<String>), Failure> {
+        let (mut settings, prefix) = if self.detect {
+            let found = detect(&self.root).map_err(|error| Failure::new(Exit::Unknown, &error))?;
+            output.note(format_args!("detected {found}"));
+            let mut settings = Settings::new(found.endpoints);
+            settings.tls = tls(found.cacert, found.cert, found.key)?;
+            (settings, Some(found.prefix))
+        } else {
+            let mut settings = Settings::new(self.endpoints.iter().map(|endpoint| endpoint.trim()));
+            settings.tls = tls(self.cacert.clone(), self.cert.clone(), self.key.clone())?;
+            (settings, None)
+        };
+        if let Some(tls) = &mut settings.tls {
+            tls.server_name.clone_from(&self.tls_server_name);
         }
         if let (Some(name), Some(file)) = (&self.user, &self.password_file) {
             settings.user = Some(User { name: name.clone(), password: password(file)? });
         }
-        Ok(settings)
+        settings.patience = self.patience;
+        Ok((settings, prefix))
     }
+}
+
+fn tls(cacert: Option<PathBuf>, cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Tls>, Failure> {
+    let Some(cacert) = cacert else { return Ok(None) };
+    let identity = match (cert, key) {
+        (Some(cert), Some(key)) => Some(Identity { certificate: read(&cert)?.to_vec(), key: read(&key)? }),
+        _ => None,
+    };
+    Ok(Some(Tls { authorities: read(&cacert)?.to_vec(), identity, server_name: None }))
 }
 
 fn password(file: &Path) -> Result<Zeroizing<String>, Failure> {
