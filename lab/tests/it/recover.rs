@@ -1,8 +1,11 @@
 //! The way back: what a real kube-apiserver wrote, opened by `casemate recover` from a snapshot and keys alone, and compared
 //! with what the lab wrote.
 
+mod asked;
+mod folder;
 mod lost;
 mod providers;
+mod vectors;
 mod written;
 
 use std::{

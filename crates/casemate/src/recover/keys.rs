@@ -243,8 +243,7 @@ impl Ring {
         for provider in hosts.iter_mut().flat_map(|host| &mut host.providers) {
             match provider.open(sealed, *now, runtime, calls, seen) {
                 Ok(unwrapped) => return Ok(unwrapped),
-                Err(NotOpened::NoKey) => {}
-                Err(other) => why = other,
+                Err(other) => why = why.or(other),
             }
         }
         Err(why)
@@ -274,7 +273,7 @@ impl Provider {
             let of = |key: &&mut Away<Box<dyn RootKey>>| key.who.prefix().rest(lineage).is_some();
             let Some(key) = self.keys.iter_mut().find(of) else { continue };
             if let Some(text) = &key.since {
-                why = NotOpened::Unreachable(text.clone());
+                why = why.or(NotOpened::Unreachable(text.clone()));
                 continue;
             }
             *calls += 1;
@@ -292,16 +291,17 @@ impl Provider {
                     None => {
                         let text =
                             format!("root:{lineage} opens its wrap to something else than its local KEK");
-                        why = NotOpened::Refused(text);
+                        why = why.or(NotOpened::Refused(text));
                     }
                 },
                 Err(failure) if failure.class.could_not_be_asked() => {
                     let text = format!("root:{lineage} could not be asked: {failure}");
                     key.since = Some(text.clone());
-                    why = NotOpened::Unreachable(text);
+                    why = why.or(NotOpened::Unreachable(text));
                 }
                 Err(failure) => {
-                    why = NotOpened::Refused(format!("root:{lineage} does not open its wrap: {failure}"))
+                    let text = format!("root:{lineage} does not open its wrap: {failure}");
+                    why = why.or(NotOpened::Refused(text));
                 }
             }
         }
@@ -314,11 +314,7 @@ impl Unwrapper for Ring {
         let annotation = sealed.annotations.first().map(|(_, value)| sha256(value));
         let seen = annotation.is_some_and(|digest| self.records.has(&digest));
         match self.by_identity(record, seen) {
-            Err(NotOpened::NoKey) => self.by_root(sealed, seen),
-            Err(why) => self.by_root(sealed, seen).map_err(|other| match other {
-                NotOpened::NoKey => why,
-                other => other,
-            }),
+            Err(why) => self.by_root(sealed, seen).map_err(|other| why.or(other)),
             opened => opened,
         }
     }
@@ -332,7 +328,7 @@ impl Unwrapper for Ring {
         let mut why = NotOpened::NoKey;
         for peer in sockets.get_mut(provider).into_iter().flatten() {
             match peer.decrypt(object, runtime, calls) {
-                Err(other) => why = other,
+                Err(other) => why = why.or(other),
                 opened => return opened,
             }
         }

@@ -69,6 +69,17 @@ pub enum NotOpened {
     Unreachable(String),
 }
 
+impl NotOpened {
+    /// Of two ways that both did not open: the one that tells more. Who could not be asked might have opened it.
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::NoKey, other) => other,
+            (Self::Refused(_) | Self::Broken(_), other @ Self::Unreachable(_)) => other,
+            (first, _) => first,
+        }
+    }
+}
+
 /// What was in a value.
 pub struct Opened {
     /// The object, as kube-apiserver stores it where it does not encrypt.
@@ -225,10 +236,7 @@ impl<U: Unwrapper> Opener<U> {
         };
         match self.unwrapper.dek_source(provider, object) {
             Ok(bytes) => Ok(Source { bytes, by: Key::KmsV2(provider.to_owned()), origin: None }),
-            // What the record's keys said tells more.
-            Err(NotOpened::NoKey) => Err(why),
-            Err(other) if why == NotOpened::NoKey => Err(other),
-            Err(_) => Err(why),
+            Err(other) => Err(why.or(other)),
         }
     }
 

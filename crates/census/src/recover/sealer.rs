@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use super::cipher;
 use super::local::cipher_of;
 use crate::classify::ObjectPath;
+use crate::survey::Key;
 
 /// Encrypts objects for their keys in etcd.
 pub struct Sealer<'a> {
@@ -25,36 +26,27 @@ pub struct NewSource {
     pub sealed: EncryptResponse,
 }
 
-/// Why an object was not encrypted.
+/// Why nothing is encrypted by a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The configuration writes such objects through a plugin of KMS v1.
-    #[error(
-        "{resource}: the EncryptionConfiguration writes them by kms:v1:{name}, and nothing is written by KMS v1 here: put \
-         another provider first"
-    )]
+    /// It writes something through a plugin of KMS v1.
+    #[error("it writes by kms:v1:{name}, and nothing is written by KMS v1 here: put another provider first")]
     KmsV1 {
-        /// Whose.
-        resource: String,
         /// The plugin.
         name: String,
     },
-    /// No key, or one of a length that its provider does not take.
+    /// No key, or one of a length that its provider does not take here.
     #[error(
-        "{resource}: {provider} does not encrypt: its first key has no length that it takes, or there is no randomness"
+        "its first key of {provider} can't be written with: aescbc takes 16, 24 or 32 bytes, aesgcm here 16 or 32, secretbox 32"
     )]
     Local {
-        /// Whose.
-        resource: String,
         /// The provider's field in the file.
         provider: &'static str,
     },
     /// Nobody asked the plugin for a DEK source.
-    #[error("{resource}: the plugin kms:v2:{name} was not asked")]
+    #[error("the plugin kms:v2:{name} was not asked")]
     NoSource {
-        /// Whose.
-        resource: String,
         /// The plugin.
         name: String,
     },
@@ -67,8 +59,18 @@ impl<'a> Sealer<'a> {
     }
 
     /// Encrypts with the first provider that each object falls under.
-    pub fn new(config: &'a EncryptionConfiguration) -> Self {
-        Self { config: Some(config), sources: BTreeMap::new() }
+    ///
+    /// # Errors
+    /// If one of them can't be written with.
+    pub fn new(config: &'a EncryptionConfiguration) -> Result<Self, SealError> {
+        for provider in config.entries.iter().filter_map(|entry| entry.providers.first()) {
+            match provider {
+                Provider::KmsV1(plugin) => return Err(SealError::KmsV1 { name: plugin.name.clone() }),
+                Provider::Identity | Provider::KmsV2(_) => {}
+                local => drop(seal_local(local, b"", b"")?),
+            }
+        }
+        Ok(Self { config: Some(config), sources: BTreeMap::new() })
     }
 
     /// Plugins of KMS v2 that write something, each once: [`Self::give`] has to give each a DEK source.
@@ -90,44 +92,49 @@ impl<'a> Sealer<'a> {
         self.sources.insert(plugin.to_owned(), source);
     }
 
+    /// With which key an object is written under `path`, which is below `prefix`; `None` if it stays in the clear.
+    pub fn writes(&self, prefix: &str, path: &[u8]) -> Option<Key> {
+        let provider = self.provider(prefix, path)?;
+        Some(match provider {
+            Provider::KmsV2(plugin) => Key::KmsV2(plugin.name.clone()),
+            local => Key::Local { cipher: cipher_of(local)?, name: local.local_keys().first()?.name.clone() },
+        })
+    }
+
     /// What etcd is to keep for `object` under `path`, which is below `prefix`.
     ///
     /// # Errors
     /// [`SealError`].
     pub fn seal(&self, prefix: &str, path: &[u8], object: &[u8]) -> Result<Zeroizing<Vec<u8>>, SealError> {
-        let Some(config) = self.config else { return Ok(Zeroizing::new(object.to_vec())) };
-        // API servers keep a few things of their own beside objects: wildcards cover them, too.
-        let resource = match ObjectPath::parse(prefix, path) {
-            Some(path) => GroupResource {
-                group: path.group.unwrap_or_default().to_owned(),
-                resource: path.resource.to_owned(),
-            },
-            None => GroupResource { group: String::new(), resource: String::new() },
-        };
-        let coverage = config.coverage(&resource);
-        let provider = coverage.writer().provider;
-        let named = || resource.to_string();
-        let value = match provider {
-            Provider::Identity => object.to_vec(),
-            Provider::KmsV1(plugin) => {
-                return Err(SealError::KmsV1 { resource: named(), name: plugin.name.clone() });
+        let value = match self.provider(prefix, path) {
+            None => object.to_vec(),
+            Some(Provider::KmsV2(plugin)) => {
+                let source = self.sources.get(&plugin.name);
+                let sealed = source.and_then(|source| source.seal(&plugin.name, path, object));
+                sealed.ok_or_else(|| SealError::NoSource { name: plugin.name.clone() })?
             }
-            Provider::KmsV2(plugin) => {
-                let error = || SealError::NoSource { resource: named(), name: plugin.name.clone() };
-                let source = self.sources.get(&plugin.name).ok_or_else(error)?;
-                source.seal(&plugin.name, path, object).ok_or_else(error)?
-            }
-            Provider::AesCbc(keys) | Provider::AesGcm(keys) | Provider::Secretbox(keys) => {
-                let sealed = keys.first().zip(cipher_of(provider)).and_then(|(key, cipher)| {
-                    let sealed = cipher::seal(cipher, key.secret.expose(), path, object)?;
-                    Some([cipher.mark(), key.name.as_bytes(), b":", &sealed].concat())
-                });
-                let error = || SealError::Local { resource: named(), provider: provider.field() };
-                sealed.ok_or_else(error)?
-            }
+            Some(local) => seal_local(local, path, object)?,
         };
         Ok(Zeroizing::new(value))
     }
+
+    /// `None` for what stays in the clear.
+    fn provider(&self, prefix: &str, path: &[u8]) -> Option<&'a Provider> {
+        // API servers keep a few things of their own beside objects: wildcards cover them, too.
+        let (group, resource) = ObjectPath::parse(prefix, path)
+            .map_or(("", ""), |path| (path.group.unwrap_or_default(), path.resource));
+        let resource = GroupResource { group: group.to_owned(), resource: resource.to_owned() };
+        let provider = self.config?.coverage(&resource).writer().provider;
+        (*provider != Provider::Identity).then_some(provider)
+    }
+}
+
+fn seal_local(provider: &Provider, path: &[u8], object: &[u8]) -> Result<Vec<u8>, SealError> {
+    let sealed = provider.local_keys().first().zip(cipher_of(provider)).and_then(|(key, cipher)| {
+        let sealed = cipher::seal(cipher, key.secret.expose(), path, object)?;
+        Some([cipher.mark(), key.name.as_bytes(), b":", &sealed].concat())
+    });
+    sealed.ok_or(SealError::Local { provider: provider.field() })
 }
 
 impl NewSource {

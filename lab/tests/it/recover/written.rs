@@ -80,6 +80,11 @@ impl Written {
         self.0.insert((resource.to_owned(), name), holds);
     }
 
+    /// For one that was deleted.
+    pub(super) fn forget(&mut self, resource: &str, name: &str) {
+        self.0.remove(&(resource.to_owned(), name.to_owned())).unwrap();
+    }
+
     /// How many objects.
     pub(super) fn len(&self) -> usize {
         self.0.len()

@@ -71,7 +71,7 @@ fn keys(configs: &[EncryptionConfiguration]) -> LocalKeys {
 }
 
 fn local(provider: &str, name: &str, key: &[u8]) -> Vec<u8> {
-    Sealer::new(&config(provider, name, key)).seal("/registry", PATH, OBJECT).unwrap().to_vec()
+    Sealer::new(&config(provider, name, key)).unwrap().seal("/registry", PATH, OBJECT).unwrap().to_vec()
 }
 
 fn open(opener: &mut Opener<Double>, path: &[u8], value: &[u8]) -> Result<Opened, Closed> {
@@ -111,7 +111,7 @@ fn under(sealed: EncryptResponse) -> Vec<u8> {
     let text = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  \
         providers:\n  - kms: {apiVersion: v2, name: casemate, endpoint: 'unix:///a'}\n";
     let config = EncryptionConfiguration::read(text.as_bytes(), ServerFlags::default()).unwrap();
-    let mut sealer = Sealer::new(&config);
+    let mut sealer = Sealer::new(&config).unwrap();
     assert!(matches!(
         sealer.seal("/registry", PATH, OBJECT),
         Err(crate::recover::SealError::NoSource { .. })
@@ -322,4 +322,49 @@ proptest! {
         prop_assert!(cipher::open_under_seed(&[3; 32], PATH, &sealed).is_none());
         prop_assert!(cipher::open_under_seed(&[3; 31], PATH, &sealed).is_none());
     }
+}
+
+/// What a real kube-apiserver wrote under keys of every kind and length: see `vectors/README.md`.
+#[test]
+fn the_committed_values_of_kube_apiserver_open_and_no_changed_byte_does() {
+    #[derive(serde::Deserialize)]
+    struct Vector {
+        path: String,
+        value: String,
+        encryption_config: Option<String>,
+        local_kek: Option<String>,
+    }
+    let bytes = |hex: &str| -> Vec<u8> {
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+    };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/recover");
+    let mut opened = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let file = file.unwrap().path();
+        let vector: Vector = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let configs = vector
+            .encryption_config
+            .iter()
+            .map(|text| EncryptionConfiguration::read(text.as_bytes(), ServerFlags::default()).unwrap());
+        let kek = vector.local_kek.map(|kek| LocalKek::from_bytes(&bytes(&kek)).unwrap());
+        let double = Double { kek, ..Double::default() };
+        let mut opener = Opener::new(keys(&configs.collect::<Vec<_>>()), double);
+        let (path, value) = (vector.path.as_bytes(), bytes(&vector.value));
+        let object = open(&mut opener, path, &value).unwrap().object;
+        let manifest = crate::recover::Manifest::of(object);
+        // The word `recovered`.
+        let yaml = String::from_utf8(manifest.bytes.to_vec()).unwrap();
+        assert!(yaml.contains("\"word\": \"cmVjb3ZlcmVk\""), "{}: {yaml}", file.display());
+        let is_authenticated = !value.starts_with(b"k8s:enc:aescbc:");
+        for at in 0..value.len() {
+            let mut changed = value.clone();
+            changed[at] ^= 0x10;
+            // What begins as no encrypted value is plaintext to whoever reads it.
+            if changed.starts_with(b"k8s:enc:") && is_authenticated {
+                assert!(open(&mut opener, path, &changed).is_err(), "{}: byte {at}", file.display());
+            }
+        }
+        opened += 1;
+    }
+    assert_eq!(opened, 8);
 }

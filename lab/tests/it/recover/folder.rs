@@ -1,0 +1,58 @@
+//! Folders that are no place for secrets, or have no place for them.
+
+use std::process::Command;
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use casemate_lab::{Lab, plugin::product};
+
+use super::written::Written;
+use super::{encryption, files, recover, snapshot, text};
+
+#[test]
+fn a_folder_that_others_see_or_that_is_full_is_told_and_no_half_a_file_stays() {
+    let lab = Lab::builder("recover folder").apiservers(0).start().unwrap();
+    let server = lab.add_apiserver(encryption(&["identity"], None)).unwrap();
+    Written::define_things(&server);
+    let mut written = Written::default();
+    for number in 0..40 {
+        written.write(&server, &format!("object-{number}"));
+    }
+    let file = snapshot(&lab, "all.db");
+    let file = text(&file);
+
+    let at = |name: &str| lab.dir().join(name);
+    fs::create_dir(at("open")).unwrap();
+    fs::set_permissions(at("open"), fs::Permissions::from_mode(0o755)).unwrap();
+    let run = recover(["snapshot", file, "--out", text(&at("open"))]).expect(2);
+    assert!(run.said.contains("mode 0755"), "{}", run.said);
+    assert!(files(&at("open")).is_empty());
+
+    // A file system of its own, which is gone with the shell.
+    let (place, copy) = (at("small"), at("copy"));
+    fs::create_dir(&place).unwrap();
+    let script = r#"set -e
+        mount -t tmpfs -o size=192k,mode=0700 none "$1"
+        code=0; "$2" recover snapshot "$3" --out "$1/out" || code=$?
+        find "$1/out" -name '.partial*' | grep . && exit 90
+        cp -r "$1/out" "$4"
+        exit $code"#;
+    let done = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .arg(&place)
+        .arg(product("casemate").unwrap())
+        .arg(file)
+        .arg(&copy)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(3), "{said}");
+    assert!(said.contains("there is no room") && said.contains("files are whole"), "{said}");
+    // What is there is as it was written.
+    let found = files(&copy);
+    assert!(!found.is_empty() && found.len() < 200, "{} files", found.len());
+    let whole = at("whole");
+    recover(["snapshot", file, "--out", text(&whole)]).expect(0);
+    for name in found {
+        assert_eq!(fs::read(copy.join(&name)).unwrap(), fs::read(whole.join(&name)).unwrap(), "{name}");
+    }
+}
