@@ -11,7 +11,7 @@
 //! `docs/reference/census.schema.json` is the schema of the JSON.
 mod answer;
 mod diff;
-mod etcd;
+pub(crate) mod etcd;
 mod object;
 mod questions;
 mod report;

@@ -43,7 +43,7 @@ enum Noun {
     /// Any KMS v2 plugin, by its socket
     Kms(kms::Args),
     /// The way back from a snapshot of etcd and a key
-    Recover(recover::Args),
+    Recover(Box<recover::Args>),
     /// Identities that open what is written when no key service does
     Recovery(recovery::Args),
     /// Completion of this command line, or of that of casemate-kms, for a shell
@@ -63,7 +63,7 @@ impl Noun {
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
-            Self::Recover(args) => recover::run(args, output),
+            Self::Recover(args) => recover::run(*args, output),
             Self::Recovery(args) => recovery::run(args, output),
             Self::Completion(args) => manual::completion(args),
             Self::Man(args) => manual::pages(args, output),

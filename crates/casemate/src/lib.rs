@@ -16,7 +16,7 @@
 //! * `host`: the configuration of a plugin host and its root keys, for commands that run there
 //! * `key`: root keys in files: new, add-version, activate, list, retire; of any kind: plan-rotation
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe, refresh
-//! * `recover`: what files of etcd hold, opened with keys: object, snapshot, drill
+//! * `recover`: what files of etcd hold, opened with keys: object, snapshot, drill, restore
 //! * `recovery`: identities for recovery: new, test
 //! * `manual`: man pages and shell completion
 //! * `version`: what was built, and with which cryptography

@@ -4,11 +4,13 @@
 //! * `walk`: from a file of etcd to opened objects
 //! * `report`: what was opened and what was not
 //! * `folder`: where manifests are written
+//! * `restore`: everything into a fresh etcd
 //!
-//! `docs/reference/recover.schema.json` is the schema of the JSON.
+//! `docs/reference/recover.schema.json` and `recover-restore.schema.json` are the schemas of the JSON.
 mod folder;
 mod keys;
 mod report;
+mod restore;
 mod walk;
 
 use std::path::PathBuf;
@@ -73,6 +75,9 @@ enum Verb {
     /// Drill: do these keys open all of a snapshot?
     #[command(long_about = DRILL, after_help = DRILL_EXIT_CODES)]
     Drill(DrillArgs),
+    /// Put everything of a snapshot into a fresh etcd
+    #[command(long_about = restore::ABOUT, after_help = restore::EXIT_CODES)]
+    Restore(restore::RestoreArgs),
 }
 
 #[derive(clap::Args)]
@@ -145,6 +150,7 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
             recover(&file, &which, &to, &keys, output, |_, _| true)
         }
         Verb::Drill(args) => drill(&args, output),
+        Verb::Restore(args) => restore::run(&args, output),
     }
 }
 

@@ -4,6 +4,7 @@
 mod asked;
 mod folder;
 mod lost;
+mod page;
 mod providers;
 mod vectors;
 mod written;

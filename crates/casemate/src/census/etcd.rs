@@ -1,5 +1,5 @@
 //! `casemate census etcd`: a running etcd.
-mod reach;
+pub(crate) mod reach;
 pub(super) mod watch;
 
 use std::time::Duration;

@@ -64,7 +64,10 @@ impl Settings {
     }
 
     /// What to connect to for `endpoint`.
-    pub(super) fn endpoint(&self, endpoint: &str) -> Result<Endpoint, Error> {
+    ///
+    /// # Errors
+    /// If it is no address, or what it needs is missing.
+    pub fn endpoint(&self, endpoint: &str) -> Result<Endpoint, Error> {
         let refused = |what| Error::Endpoint { endpoint: endpoint.to_owned(), what };
         let is_tls = match endpoint.split_once("://") {
             Some(("https", _)) => true,

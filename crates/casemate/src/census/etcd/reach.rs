@@ -12,7 +12,7 @@ use crate::output::{Exit, Failure, Output};
 
 /// How an etcd is reached.
 #[derive(clap::Args)]
-pub(super) struct Reach {
+pub(crate) struct Reach {
     /// Find endpoints, certificates and prefix in the files of this host: of kubeadm, RKE2, k3s or OpenShift
     #[arg(long, conflicts_with_all = ["endpoints", "cacert"])]
     detect: bool,
@@ -56,7 +56,7 @@ pub(super) struct Reach {
 
 impl Reach {
     /// How to reach it, and below which key the objects are, if that was detected.
-    pub(super) fn settings(&self, output: &Output) -> Result<(Settings, Option<String>), Failure> {
+    pub(crate) fn settings(&self, output: &Output) -> Result<(Settings, Option<String>), Failure> {
         let (mut settings, prefix) = if self.detect {
             let found = detect(&self.root).map_err(|error| Failure::new(Exit::Unknown, &error))?;
             output.note(format_args!("detected {found}"));
