@@ -306,7 +306,8 @@ impl KeyRange {
     pub(super) fn new(key: &[u8], end: &[u8]) -> Self {
         let shown = |key: &[u8]| match key {
             [0] => "\\0".to_owned(),
-            key => Name::new(key).to_string(),
+            // A page begins right behind the last key of the one before.
+            key => Name::new(key.strip_suffix(&[0]).unwrap_or(key)).to_string(),
         };
         Self { from: shown(key), to: (!end.is_empty()).then(|| shown(end)) }
     }

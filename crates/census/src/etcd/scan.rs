@@ -6,6 +6,7 @@ use casemate_wire::etcd::{RangeRequest, RangeResponse, UNBOUNDED};
 use prost::bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
+use super::error::KeyRange;
 use super::pace::Pace;
 use super::past::{self, Past};
 use super::{Client, Error, MAX_MESSAGE, page};
@@ -252,8 +253,8 @@ impl Scanner {
                 Why::Refused => return Err(error.into()),
                 Why::TooLarge if is_page && self.pace.shrink() => {}
                 Why::TooLarge if odd == PATIENCE => {
-                    let (endpoint, key) = (self.client.endpoint().to_owned(), &request.key);
-                    let key = crate::classify::Name::new(key).to_string();
+                    let endpoint = self.client.endpoint().to_owned();
+                    let key = KeyRange::new(&request.key, &[]).from;
                     return Err(Error::TooLarge { endpoint, key, limit: MAX_MESSAGE }.into());
                 }
                 Why::Behind if odd == PATIENCE => {
