@@ -6,6 +6,7 @@ mod folder;
 mod lost;
 mod page;
 mod providers;
+mod target;
 mod vectors;
 mod written;
 

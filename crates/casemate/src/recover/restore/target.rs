@@ -94,8 +94,8 @@ impl Target {
     /// What to do when it ends before all is there.
     pub(super) fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
         let text = format_args!(
-            "{}: {error}. {} keys are written, not all: this etcd is no cluster yet. Start one with a new data folder, and \
-             restore again",
+            "{}: {error}. At least {} keys are written, and not all: this etcd is no cluster yet. Start one with a new data \
+             folder, and restore again",
             self.endpoint(),
             self.written
         );
