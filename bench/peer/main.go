@@ -3,7 +3,8 @@
 // It does the same work for the caller, on a root key in a file: a local KEK, wrapped once, whose record travels with
 // each ciphertext; for each call HMAC-SHA256 for a one-time key and AES-256-GCM; for each Decrypt the record is
 // parsed, checked to be canonical, and its key id derived and compared, before the local KEK is looked up. What a
-// plugin needs besides (a watched key file, rotation, metrics, limits, audit, confinement) it does not have.
+// plugin needs besides (a watched key file, rotation, metrics, limits, audit, confinement) it does not have. The names of
+// its annotation and its key ids are of its own, so that nobody takes what it writes for that of casemate-kms.
 package main
 
 import (
@@ -32,7 +33,7 @@ import (
 
 const (
 	domain     = "casemate.dev/v1/"
-	annotation = "record.casemate.dev"
+	annotation = "record.peer.example"
 	suite      = 1
 	fileGCM    = 1 // the root key's algorithm
 	headerLen  = 1 + 32
@@ -348,7 +349,7 @@ func (c *core) keyID() string {
 	}
 	digest := sha256.Sum256(appendList(nil, []byte(domain+"key-id"), fmt.Append(nil, c.suite), []byte(c.cluster),
 		fmt.Append(nil, c.epoch), roots, nil, nil))
-	return c.cluster + ":" + hex.EncodeToString(digest[:16])
+	return c.cluster + "/" + hex.EncodeToString(digest[:16])
 }
 
 // Calls `each` for every field: a number, or the bytes of anything else.

@@ -233,6 +233,8 @@ fn launch(
         .args(["--service-account-issuer", "https://kubernetes.default.svc"])
         .args(["--service-cluster-ip-range", "10.0.0.0/24"])
         .args(["--endpoint-reconciler-type", "none"])
+        // Where a configuration has a KMS v1 plugin, it is served.
+        .args(["--feature-gates", "KMSv1=true"])
         .arg("--encryption-provider-config")
         .arg(encryption_file(dir))
         .arg("--encryption-provider-config-automatic-reload=true");

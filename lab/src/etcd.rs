@@ -23,6 +23,7 @@ pub use cluster::EtcdCluster;
 /// test, and survives a kill of etcd, though not one of the machine.
 #[derive(Debug)]
 pub struct Etcd {
+    tool: Tool,
     data: PathBuf,
     log: PathBuf,
     client: Port,
@@ -32,11 +33,12 @@ pub struct Etcd {
 
 impl Etcd {
     /// Starts an empty one with its data and log in `run`.
-    pub(crate) fn create(data: &Path, log: &Path) -> Result<Self> {
+    pub(crate) fn create(tool: Tool, data: &Path, log: &Path) -> Result<Self> {
         retry_taken_port(|| {
             let (client, peer) = (Port::claim()?, Port::claim()?);
-            let process = launch(data, log, &client, &peer)?;
+            let process = launch(tool, data, log, &client, &peer, &[])?;
             Ok(Self {
+                tool,
                 data: data.to_owned(),
                 log: log.to_owned(),
                 client,
@@ -68,7 +70,12 @@ impl Etcd {
 
     /// Starts it again where it was, on the data that it had, and waits until it answers.
     pub fn start(&self) -> Result<()> {
-        let started = launch(&self.data, &self.log, &self.client, &self.peer)?;
+        self.start_with(&[])
+    }
+
+    /// The same with more flags.
+    pub fn start_with(&self, flags: &[&str]) -> Result<()> {
+        let started = launch(self.tool, &self.data, &self.log, &self.client, &self.peer, flags)?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = started;
         Ok(())
     }
@@ -92,9 +99,10 @@ impl Etcd {
         process::run_checked(&command, value).map(drop)
     }
 
-    /// Saves a snapshot to `path`, as a backup does.
+    /// Saves a snapshot to `path`, as a backup does, by the etcdctl of its own version.
     pub fn snapshot(&self, path: &Path) -> Result<()> {
-        let mut command = etcdctl(&self.endpoint())?;
+        let tool = if self.tool == Tool::Etcd35 { Tool::Etcdctl35 } else { Tool::Etcdctl };
+        let mut command = etcdctl_of(tool, &self.endpoint())?;
         command.args(["snapshot", "save"]).arg(path);
         process::run_checked(&command, b"").map(drop)
     }
@@ -103,6 +111,13 @@ impl Etcd {
     pub fn compact(&self, revision: u64) -> Result<()> {
         let mut command = etcdctl(&self.endpoint())?;
         command.args(["compact", "--physical"]).arg(revision.to_string());
+        process::run_checked(&command, b"").map(drop)
+    }
+
+    /// Writes its file anew without what is free in it.
+    pub fn defragment(&self) -> Result<()> {
+        let mut command = etcdctl(&self.endpoint())?;
+        command.arg("defrag");
         process::run_checked(&command, b"").map(drop)
     }
 
@@ -136,14 +151,25 @@ fn url(port: &Port) -> String {
 }
 
 fn etcdctl(endpoint: &str) -> Result<Command> {
-    let mut command = Command::new(Tool::Etcdctl.path()?);
+    etcdctl_of(Tool::Etcdctl, endpoint)
+}
+
+fn etcdctl_of(tool: Tool, endpoint: &str) -> Result<Command> {
+    let mut command = Command::new(tool.path()?);
     command.args(["--endpoints", endpoint, "--dial-timeout=5s", "--command-timeout=30s"]);
     Ok(command)
 }
 
-fn launch(data: &Path, log: &Path, client: &Port, peer: &Port) -> Result<Process> {
+fn launch(
+    tool: Tool,
+    data: &Path,
+    log: &Path,
+    client: &Port,
+    peer: &Port,
+    flags: &[&str],
+) -> Result<Process> {
     let (client, peer) = (url(client), url(peer));
-    let mut command = Command::new(Tool::Etcd.path()?);
+    let mut command = Command::new(tool.path()?);
     command
         .args(["--name", "lab", "--unsafe-no-fsync", "--log-level", "warn"])
         // What it takes without its warning of a large database: a benchmark's.
@@ -154,7 +180,8 @@ fn launch(data: &Path, log: &Path, client: &Port, peer: &Port) -> Result<Process
         .args(["--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer])
         .args(["--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("lab={peer}")]);
+        .args(["--initial-cluster", &format!("lab={peer}")])
+        .args(flags);
     let process = Process::spawn("etcd", &command, log)?;
 
     let mut look = Command::new(Tool::Etcdctl.path()?);

@@ -33,6 +33,7 @@ pub struct Lab {
 #[derive(Clone, Debug)]
 pub struct Builder {
     name: String,
+    etcd: Tool,
     apiservers: usize,
     encryption: Encryption,
 }
@@ -46,6 +47,13 @@ impl Builder {
         self
     }
 
+    /// Another etcd than today's.
+    #[must_use]
+    pub fn etcd(mut self, tool: Tool) -> Self {
+        self.etcd = tool;
+        self
+    }
+
     /// What each of the API servers does to Secrets and ConfigMaps; nothing if not said.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
@@ -56,7 +64,7 @@ impl Builder {
     /// Starts all of it and waits until it is ready.
     pub fn start(self) -> Result<Lab> {
         let run = RunDir::make(&self.name)?;
-        let etcd = Etcd::create(&run.path().join("etcd"), &run.logs().join("etcd.log"));
+        let etcd = Etcd::create(self.etcd, &run.path().join("etcd"), &run.logs().join("etcd.log"));
         let (etcd, identity) = match (etcd, Identity::make(run.path())) {
             (Ok(etcd), Ok(identity)) => (etcd, identity),
             (Err(error), _) | (_, Err(error)) => {
@@ -95,6 +103,7 @@ impl Lab {
         let in_a_path = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         Builder {
             name: name.chars().map(in_a_path).collect(),
+            etcd: Tool::Etcd,
             apiservers: 1,
             encryption: Encryption::Identity,
         }

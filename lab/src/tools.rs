@@ -37,6 +37,14 @@ pub enum Tool {
     KubeApiserver31,
     /// Reads EncryptionConfigurations through kube-apiserver's own loader. A program of ours.
     EncryptionConfig,
+    /// The store of the line before: its files are read, too.
+    Etcd35,
+    /// Its command line.
+    Etcdctl35,
+    /// What k3s has in place of etcd: etcd's API on SQLite.
+    Kine,
+    /// A KMS v1 plugin. A program of ours.
+    KmsV1,
     /// What `casemate-kms` is measured against: a plugin of ours in Go, on `k8s.io/kms`.
     KmsPeer,
 }
@@ -54,6 +62,18 @@ struct GoModule {
 const ETCD: GoModule = GoModule {
     files: [include_str!("../tools/etcd/go.mod"), include_str!("../tools/etcd/go.sum")],
     versioned: "go.etcd.io/etcd/server/v3",
+    program: None,
+};
+
+const ETCD_35: GoModule = GoModule {
+    files: [include_str!("../tools/etcd-35/go.mod"), include_str!("../tools/etcd-35/go.sum")],
+    versioned: "go.etcd.io/etcd/server/v3",
+    program: None,
+};
+
+const KINE: GoModule = GoModule {
+    files: [include_str!("../tools/kine/go.mod"), include_str!("../tools/kine/go.sum")],
+    versioned: "github.com/k3s-io/kine",
     program: None,
 };
 
@@ -98,6 +118,12 @@ const ENCRYPTION_CONFIG: GoModule = GoModule {
     program: Some(include_str!("../tools/encryption-config/main.go")),
 };
 
+const KMS_V1: GoModule = GoModule {
+    files: [include_str!("../tools/kms-v1/go.mod"), include_str!("../tools/kms-v1/go.sum")],
+    versioned: "k8s.io/kms",
+    program: Some(include_str!("../tools/kms-v1/main.go")),
+};
+
 const KMS_PEER: GoModule = GoModule {
     files: [include_str!("../../bench/peer/go.mod"), include_str!("../../bench/peer/go.sum")],
     versioned: "k8s.io/kms",
@@ -129,8 +155,9 @@ impl Tool {
     /// The program's name.
     pub fn name(self) -> &'static str {
         match self {
-            Tool::Etcd => "etcd",
-            Tool::Etcdctl => "etcdctl",
+            Tool::Etcd | Tool::Etcd35 => "etcd",
+            Tool::Etcdctl | Tool::Etcdctl35 => "etcdctl",
+            Tool::Kine => "kine",
             Tool::KubeApiserver | Tool::KubeApiserver31 => "kube-apiserver",
             Tool::Kubectl => "kubectl",
             Tool::Age => "age",
@@ -138,6 +165,7 @@ impl Tool {
             Tool::KmsClient37 => "kms-client-37",
             Tool::EncryptionConfig => "encryption-config",
             Tool::KmsPeer => "kms-peer",
+            Tool::KmsV1 => "kms-v1",
         }
     }
 
@@ -182,12 +210,19 @@ impl Tool {
     fn fits(self, program: &Path) -> bool {
         let mut command = Command::new(program);
         command.args(match self {
-            Tool::Age | Tool::Etcd | Tool::KubeApiserver | Tool::KubeApiserver31 => &["--version"][..],
+            Tool::Age
+            | Tool::Etcd
+            | Tool::Etcd35
+            | Tool::Kine
+            | Tool::KubeApiserver
+            | Tool::KubeApiserver31 => &["--version"][..],
             Tool::Etcdctl
+            | Tool::Etcdctl35
             | Tool::EncryptionConfig
             | Tool::KmsClient31
             | Tool::KmsClient37
-            | Tool::KmsPeer => &["version"],
+            | Tool::KmsPeer
+            | Tool::KmsV1 => &["version"],
             Tool::Kubectl => &["version", "--client"],
         });
         process::run(&command, b"")
@@ -203,6 +238,8 @@ impl Tool {
     fn module(self) -> &'static GoModule {
         match self {
             Tool::Etcd | Tool::Etcdctl => &ETCD,
+            Tool::Etcd35 | Tool::Etcdctl35 => &ETCD_35,
+            Tool::Kine => &KINE,
             Tool::KubeApiserver | Tool::Kubectl => &KUBERNETES,
             Tool::KubeApiserver31 => &KUBERNETES_31,
             Tool::Age => &AGE,
@@ -210,30 +247,35 @@ impl Tool {
             Tool::KmsClient37 => &KMS_CLIENT_37,
             Tool::EncryptionConfig => &ENCRYPTION_CONFIG,
             Tool::KmsPeer => &KMS_PEER,
+            Tool::KmsV1 => &KMS_V1,
         }
     }
 
     /// What `go build` is asked for.
     fn package(self) -> &'static str {
         match self {
-            Tool::Etcd => "go.etcd.io/etcd/server/v3",
-            Tool::Etcdctl => "go.etcd.io/etcd/etcdctl/v3",
+            Tool::Etcd | Tool::Etcd35 => "go.etcd.io/etcd/server/v3",
+            Tool::Etcdctl | Tool::Etcdctl35 => "go.etcd.io/etcd/etcdctl/v3",
+            Tool::Kine => "github.com/k3s-io/kine",
             Tool::KubeApiserver | Tool::KubeApiserver31 => "k8s.io/kubernetes/cmd/kube-apiserver",
             Tool::Kubectl => "k8s.io/kubernetes/cmd/kubectl",
             Tool::Age => "filippo.io/age/cmd/age",
-            Tool::EncryptionConfig | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => ".",
+            Tool::EncryptionConfig | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer | Tool::KmsV1 => {
+                "."
+            }
         }
     }
 
     /// How long a cold build took on two cores.
     fn build_time(self) -> &'static str {
         match self {
-            Tool::Etcd => "about a minute",
-            Tool::Etcdctl => "some seconds",
+            Tool::Etcd | Tool::Etcd35 => "about a minute",
+            Tool::Etcdctl | Tool::Etcdctl35 => "some seconds",
+            Tool::Kine => "one minute or two, with a C compiler",
             Tool::KubeApiserver | Tool::KubeApiserver31 => "about five minutes on two idle cores",
             Tool::Kubectl => "one minute or two",
             Tool::Age => "some seconds",
-            Tool::EncryptionConfig | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer => {
+            Tool::EncryptionConfig | Tool::KmsClient31 | Tool::KmsClient37 | Tool::KmsPeer | Tool::KmsV1 => {
                 "about half a minute"
             }
         }
@@ -252,7 +294,14 @@ mod tests {
 
     #[test]
     fn every_go_mod_says_the_version_and_names_the_command() {
-        let others = [Tool::Age, Tool::EncryptionConfig, Tool::KubeApiserver31];
+        let others = [
+            Tool::Age,
+            Tool::EncryptionConfig,
+            Tool::Etcd35,
+            Tool::Etcdctl35,
+            Tool::Kine,
+            Tool::KubeApiserver31,
+        ];
         for tool in [&Tool::LAB[..], &Tool::BENCH, &others].concat() {
             assert_eq!(tool.version().split('.').count(), 3, "{tool}");
             let [go_mod, _] = tool.module().files;

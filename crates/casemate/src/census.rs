@@ -7,6 +7,7 @@
 //! * `etcd`: a running one
 //! * `object`: one object
 //! * `diff`: two times
+//! * `residue`: plaintext that encryption left behind
 //!
 //! `docs/reference/census.schema.json` is the schema of the JSON.
 mod answer;
@@ -15,6 +16,7 @@ pub(crate) mod etcd;
 mod object;
 mod questions;
 mod report;
+mod residue;
 pub(crate) mod scan;
 
 use std::path::PathBuf;
@@ -27,8 +29,8 @@ use questions::Questions;
 pub(crate) use questions::read_configuration;
 
 const ABOUT: &str = "What do snapshots of etcd hold, how is it encrypted, and which keys does it need?\n\n\
-    Reads snapshots (etcdctl snapshot save, etcdutl) and the member/snap/db of a stopped etcd, without etcd and without \
-    any key, of clusters with any provider or none. Of a folder, all files in it that are not hidden. Prints names, \
+    Reads snapshots (etcdctl snapshot save, etcdutl), the member/snap/db of a stopped etcd and k3s' state.db, without \
+    etcd and without any key, of clusters with any provider or none. Of a folder, all files in it that are not hidden. Prints names, \
     counts, sizes and revisions, never a value. While it reads a member's db, an etcd that starts on it waits for the lock.\n\n\
     KEY is written as the table of keys shows it: aescbc:NAME, aesgcm:NAME, secretbox:NAME, kms:v1:NAME, kms:v2:NAME, \
     key-id:ID, local-kek:HEX, root:LINEAGE or recovery:FINGERPRINT.";
@@ -76,6 +78,9 @@ enum Verb {
     /// What changed between two snapshots?
     #[command(after_help = DIFF_EXIT_CODES)]
     Diff(diff::DiffArgs),
+    /// Which plaintext did encryption leave behind?
+    #[command(long_about = residue::ABOUT, after_help = residue::EXIT_CODES)]
+    Residue(residue::ResidueArgs),
 }
 
 /// Flags about etcd's keys.
@@ -88,7 +93,7 @@ pub(crate) struct Prefix {
 
 #[derive(clap::Args)]
 struct SnapshotArgs {
-    /// Snapshots, stopped members' member/snap/db, or folders of them
+    /// Snapshots, stopped members' member/snap/db, k3s' state.db, or folders of them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -106,6 +111,7 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Verb::Etcd(args) => etcd::run(&args, output),
         Verb::Object(args) => object::run(&args, output),
         Verb::Diff(args) => diff::run(&args, output),
+        Verb::Residue(args) => residue::run(&args, output),
     }
 }
 

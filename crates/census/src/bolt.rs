@@ -20,6 +20,7 @@ mod bucket;
 mod cursor;
 mod error;
 mod inventory;
+mod leftover;
 mod meta;
 mod page;
 mod page_set;
@@ -38,6 +39,7 @@ pub use bucket::Bucket;
 pub use cursor::{Cursor, Direction, Entry};
 pub use error::{Error, PageFault};
 pub use inventory::{Free, Inventory};
+pub use leftover::{Leftover, Leftovers, Unused};
 pub use meta::Meta;
 
 pub(crate) use blocks::read_exact;

@@ -20,6 +20,8 @@
 //! * [`answers`]: what surveys say of a key, a configuration, each other; pure
 //! * [`policy`]: what somebody wants of a survey; pure
 //! * `recover`: opens values with keys that are given (feature `recover`); the one module that holds plaintext
+//! * `kine`, a feature: k3s' `state.db`, through SQLite, which is read where no etcd is
+//! * [`residue`]: plaintext that encryption left behind, in any bytes
 #[cfg(test)]
 mod corpus;
 
@@ -28,9 +30,12 @@ pub mod bolt;
 pub mod classify;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+#[cfg(feature = "kine")]
+pub mod kine;
 pub mod mvcc;
 pub mod policy;
 #[cfg(feature = "recover")]
 pub mod recover;
+pub mod residue;
 pub mod snapshot;
 pub mod survey;

@@ -27,7 +27,7 @@ pub use error::{Error, ValueFault};
 pub use facts::{Member, NEWEST_STORAGE, StoreFacts};
 pub use fingerprints::Fingerprints;
 pub use key_value::KeyValue;
-#[cfg(feature = "etcd")]
+#[cfg(any(feature = "etcd", feature = "kine"))]
 pub(crate) use live::is_under;
 pub use live::{Counts, Live, Standing};
 pub use revision::Revision;
@@ -60,6 +60,11 @@ impl<'db> Store<'db> {
     /// What etcd says of itself.
     pub fn facts(&self) -> &StoreFacts {
         &self.facts
+    }
+
+    /// The database that it is in.
+    pub fn database(&self) -> &'db Database {
+        self.database
     }
 
     /// All revisions that are there.

@@ -197,6 +197,10 @@ impl Policy {
                 }
                 continue;
             }
+            // No configuration could make it otherwise.
+            if entry.group.resource.is_bookkeeping() && entry.group.encryption.is_plain() {
+                continue;
+            }
             for (place, rule) in self.rules.iter().enumerate() {
                 match rule.chooses(&entry.group.resource) {
                     Some(false) => {}

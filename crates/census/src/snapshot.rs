@@ -64,25 +64,11 @@ impl Snapshot {
     /// # Errors
     /// If it is no regular file, a running etcd holds it, or it is no database.
     pub fn open(path: &Path, options: Options) -> Result<Self, Error> {
-        let at = |fault| Error { path: path.to_owned(), fault };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file =
-            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| at(Fault::Open(errno.into())))?;
-        let file = File::from(file);
-        let opened = file.metadata().map_err(|error| at(Fault::Open(error)))?;
-        if !opened.is_file() {
-            return Err(at(Fault::NotRegular { what: kind(&opened) }));
-        }
-        let locked = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => true,
-            Err(Errno::AGAIN) => return Err(at(Fault::Locked)),
-            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => false,
-            Err(errno) => return Err(at(Fault::Open(errno.into()))),
-        };
+        let Opened { file, metadata: opened, locked } = Opened::open(path)?;
         let (len, trailer) = integrity::split(opened.len());
         let file = Arc::new(file);
-        let database =
-            Database::open(file.clone(), len, options.cache_bytes).map_err(|error| at(error.into()))?;
+        let database = Database::open(file.clone(), len, options.cache_bytes)
+            .map_err(|error| Error { path: path.to_owned(), fault: error.into() })?;
         Ok(Self { path: path.to_owned(), file, opened, locked, trailer, database, options })
     }
 
@@ -143,15 +129,70 @@ impl Snapshot {
     /// # Errors
     /// If they are not.
     pub fn ensure_unchanged(&self) -> Result<(), Error> {
-        let now = self.file.metadata().map_err(|error| self.error(Fault::Open(error)))?;
-        let marks = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec());
-        if marks(&now) == marks(&self.opened) { Ok(()) } else { Err(self.error(Fault::Changed)) }
+        ensure_unchanged(&self.path, &self.file, &self.opened)
     }
 
     /// `fault`, with this file's path.
     pub fn error(&self, fault: impl Into<Fault>) -> Error {
         Error { path: self.path.clone(), fault: fault.into() }
     }
+}
+
+/// A regular file of a member that is not running.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) metadata: Metadata,
+    pub(crate) locked: bool,
+}
+
+impl Opened {
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let at = |fault| Error { path: path.to_owned(), fault };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| at(Fault::Open(errno.into())))?;
+        let file = File::from(file);
+        let metadata = file.metadata().map_err(|error| at(Fault::Open(error)))?;
+        if !metadata.is_file() {
+            return Err(at(Fault::NotRegular { what: kind(&metadata) }));
+        }
+        let locked = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => true,
+            Err(Errno::AGAIN) => return Err(at(Fault::Locked)),
+            Err(Errno::NOLCK | Errno::NOSYS | Errno::OPNOTSUPP) => false,
+            Err(errno) => return Err(at(Fault::Open(errno.into()))),
+        };
+        Ok(Self { file, metadata, locked })
+    }
+
+    /// Refuses a file of a write-ahead log that a running etcd has: it locks them by fcntl(2), not by flock(2). To be asked
+    /// of no file that SQLite has open, whose locks would go with this file.
+    pub(crate) fn refuse_locked_log(&self, path: &Path) -> Result<(), Error> {
+        match rustix::fs::fcntl_lock(&self.file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::AGAIN | Errno::ACCESS) => Err(Error { path: path.to_owned(), fault: Fault::Locked }),
+            // Where the file system has no locks, nobody else has one.
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Snapshot::ensure_unchanged`].
+    pub(crate) fn ensure_unchanged(&self, path: &Path) -> Result<(), Error> {
+        ensure_unchanged(path, &self.file, &self.metadata)
+    }
+}
+
+/// Of the first `len` bytes of any file.
+#[cfg(feature = "kine")]
+pub(crate) fn sha256(file: &File, len: u64, progress: impl FnMut(u64)) -> Result<[u8; 32], bolt::Error> {
+    integrity::digest(file, len, progress).map(|digest| digest.sha256)
+}
+
+fn ensure_unchanged(path: &Path, file: &File, opened: &Metadata) -> Result<(), Error> {
+    let at = |fault| Error { path: path.to_owned(), fault };
+    let now = file.metadata().map_err(|error| at(Fault::Open(error)))?;
+    let marks = |of: &Metadata| (of.len(), of.mtime(), of.mtime_nsec());
+    if marks(&now) == marks(opened) { Ok(()) } else { Err(at(Fault::Changed)) }
 }
 
 fn kind(metadata: &Metadata) -> &'static str {

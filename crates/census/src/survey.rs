@@ -425,6 +425,15 @@ impl Resource {
         }
     }
 
+    /// What API servers keep for themselves, by the names of their keys: leases of addresses and of each other, and which
+    /// service addresses and node ports are taken. They write it past their encryption, so that no EncryptionConfiguration
+    /// applies, `*.*` neither. Objects of a group have its name in the key, and are none of these.
+    pub fn is_bookkeeping(&self) -> bool {
+        const NAMES: [&str; 3] = ["masterleases", "peerserverleases", "ranges"];
+
+        self.group.is_none() && NAMES.contains(&self.name.as_str())
+    }
+
     /// As EncryptionConfigurations name it; `None` where the group is not known.
     pub fn group_resource(&self) -> Option<GroupResource> {
         Some(GroupResource { group: self.group.clone()?, resource: self.name.clone() })

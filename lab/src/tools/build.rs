@@ -80,18 +80,22 @@ fn go_build(tool: Tool, source: &Path, output: &Path) -> Command {
     let mut command = Command::new("go");
     command
         .current_dir(source)
-        // No C compiler needed, and no workspace file of somebody's home that gets in the way.
-        .env("CGO_ENABLED", "0")
+        // No C compiler needed, but for SQLite, and no workspace file of somebody's home that gets in the way.
+        .env("CGO_ENABLED", if tool == Tool::Kine { "1" } else { "0" })
         .env("GOWORK", "off")
         .args(["build", "-v", "-mod=readonly", "-trimpath", "-ldflags"]);
     command.arg(match tool {
         Tool::Age
         | Tool::EncryptionConfig
         | Tool::Etcd
+        | Tool::Etcd35
         | Tool::Etcdctl
+        | Tool::Etcdctl35
+        | Tool::Kine
         | Tool::KmsClient31
         | Tool::KmsClient37
-        | Tool::KmsPeer => "-s -w".to_owned(),
+        | Tool::KmsPeer
+        | Tool::KmsV1 => "-s -w".to_owned(),
         // Unset, the server calls itself v0.0.0, and clients judge what it can by that.
         Tool::KubeApiserver | Tool::KubeApiserver31 | Tool::Kubectl => {
             let mut parts = version.split('.');

@@ -6,3 +6,4 @@ mod etcd_files;
 mod ground_truth;
 mod live;
 mod reports;
+mod residue;

@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 
 use casemate_census::classify::{Class, Classifier, Name, ObjectPath};
-use casemate_census::mvcc::Standing;
+use casemate_census::mvcc::{Item, Standing};
 use casemate_census::survey::{Encryption, Key, Resource};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::output::{Exit, Failure, Output, Section};
 
 #[derive(clap::Args)]
 pub(super) struct ObjectArgs {
-    /// A snapshot, or a stopped member's member/snap/db
+    /// A snapshot, a stopped member's member/snap/db, or k3s' state.db
     file: PathBuf,
 
     /// NAMESPACE/NAME, of whatever resource; or the key in etcd, which begins with `/`
@@ -28,7 +28,7 @@ pub(super) struct ObjectArgs {
 }
 
 /// The whole answer. Its JSON is a contract: `docs/reference/census-object.schema.json`.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(title = "casemate census object --output json")]
 pub(super) struct Answer {
     /// Each value, newest first; at most 1000.
@@ -112,20 +112,44 @@ impl<'a> Wanted<'a> {
 }
 
 fn look(args: &ObjectArgs, wanted: &Wanted<'_>, output: &Output) -> Result<Answer, scan::ScanError> {
-    let (snapshot, _) = scan::open(&args.file, output)?;
-    let store = snapshot.store()?;
     let prefix = &args.prefix.prefix;
     let below = if let Wanted::Key(_) = wanted { "" } else { prefix.as_str() };
+    let mut looked = Looked { prefix, wanted, classifier: Classifier::new(), answer: Answer::default() };
+    #[cfg(feature = "kine")]
+    if casemate_census::kine::is_sqlite(&args.file) {
+        scan::open_kine(&args.file, output)?.values(below, |item, standing, _| looked.at(item, standing))?;
+        return Ok(looked.answer);
+    }
+    let (snapshot, _) = scan::open(&args.file, output)?;
+    let store = snapshot.store()?;
     let mut values = store.live(below.as_bytes()).map_err(|error| snapshot.error(error))?;
-    let mut classifier = Classifier::new();
-    let mut answer = Answer { values: Vec::new(), truncated: false };
     while let Some((item, standing)) = values.next_value().map_err(|error| snapshot.error(error))? {
+        if !looked.at(&item, standing) {
+            break;
+        }
+    }
+    snapshot.ensure_unchanged()?;
+    Ok(looked.answer)
+}
+
+/// What was found so far.
+struct Looked<'a> {
+    prefix: &'a str,
+    wanted: &'a Wanted<'a>,
+    classifier: Classifier,
+    answer: Answer,
+}
+
+impl Looked<'_> {
+    /// Looks at a value, and tells whether to go on.
+    fn at(&mut self, item: &Item<'_>, standing: Standing) -> bool {
+        let Self { prefix, wanted, classifier, answer } = self;
         if !wanted.is(prefix, item.pair.key) {
-            continue;
+            return true;
         }
         if answer.values.len() == MOST {
             answer.truncated = true;
-            break;
+            return false;
         }
         let class = classifier.classify(item.pair.value);
         let encryption = Encryption::of(&class);
@@ -153,9 +177,8 @@ fn look(args: &ObjectArgs, wanted: &Wanted<'_>, output: &Output) -> Result<Answe
             annotations,
             faults,
         });
+        true
     }
-    snapshot.ensure_unchanged()?;
-    Ok(answer)
 }
 
 impl Answer {

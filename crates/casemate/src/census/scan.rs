@@ -3,7 +3,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use casemate_census::snapshot::{Digest, Error, Integrity, Options, Snapshot};
+#[cfg(feature = "kine")]
+use casemate_census::kine;
+use casemate_census::snapshot::{Digest, Error, Fault, Integrity, Options, Snapshot};
 use casemate_census::survey::{Survey, survey};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -37,10 +39,20 @@ pub(crate) enum Checksum {
 pub(crate) enum ScanError {
     #[error(transparent)]
     File(#[from] Error),
+    #[cfg(feature = "kine")]
+    #[error(transparent)]
+    Kine(#[from] kine::Error),
     #[error(
         "{0}: its bytes are not those of the SHA-256 behind them: it was damaged since it was made. Take another copy"
     )]
     Damaged(String),
+}
+
+impl ScanError {
+    /// Whether a running etcd has it.
+    pub(super) fn is_in_use(&self) -> bool {
+        matches!(self, Self::File(Error { fault: Fault::Locked, .. }))
+    }
 }
 
 /// The files that `paths` are: folders stand for what is in them.
@@ -51,24 +63,29 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             files.push(path.clone());
             continue;
         }
-        let unreadable =
-            |error: io::Error| Failure::new(Exit::Usage, &format_args!("{}: {error}", path.display()));
-        let mut inside = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
-            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            if !is_hidden && entry.path().is_file() {
-                inside.push(entry.path());
-            }
-        }
-        if inside.is_empty() {
-            let nothing = format_args!("{}: there is no file in this folder", path.display());
-            return Err(Failure::new(Exit::Usage, &nothing));
-        }
-        inside.sort();
-        files.extend(inside);
+        files.extend(files_in(path)?);
     }
     Ok(files)
+}
+
+/// The files in a folder that are not hidden, by name.
+pub(super) fn files_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable =
+        |error: io::Error| Failure::new(Exit::Usage, &format_args!("{}: {error}", path.display()));
+    let mut inside = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !is_hidden && entry.path().is_file() {
+            inside.push(entry.path());
+        }
+    }
+    if inside.is_empty() {
+        let nothing = format_args!("{}: there is no file in this folder", path.display());
+        return Err(Failure::new(Exit::Usage, &nothing));
+    }
+    inside.sort();
+    Ok(inside)
 }
 
 /// Opens a file and compares its checksum.
@@ -99,6 +116,10 @@ fn checked(snapshot: &Snapshot, integrity: Integrity, output: &Output) -> Result
 
 /// Reads all of a file.
 pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned, ScanError> {
+    #[cfg(feature = "kine")]
+    if kine::is_sqlite(path) {
+        return scan_kine(path, prefix, output);
+    }
     let snapshot = Snapshot::open(path, Options::default())?;
     let mut progress = Progress::of_bytes(&snapshot, output);
     let Digest { integrity, sha256 } = snapshot.digest(|read| progress.at(read, read))?;
@@ -115,6 +136,34 @@ pub(super) fn scan(path: &Path, prefix: &str, output: &Output) -> Result<Scanned
     drop(progress);
     snapshot.ensure_unchanged()?;
     Ok(Scanned { file, bytes: snapshot.len(), checksum, sha256, survey })
+}
+
+/// The same of k3s' file of SQLite.
+#[cfg(feature = "kine")]
+fn scan_kine(path: &Path, prefix: &str, output: &Output) -> Result<Scanned, ScanError> {
+    let state = open_kine(path, output)?;
+    let file = path.display().to_string();
+    let mut progress = Progress::new(output, format!("{file}: checksum"), "bytes", state.len());
+    // With a log, this file alone is not what was read.
+    let sha256 = match state.has_log() {
+        true => None,
+        false => Some(hex::encode(state.sha256(|read| progress.at(read, read))?)),
+    };
+    let mut progress = Progress::new(output, file.clone(), "values", state.revisions());
+    let survey = kine::survey(&state, prefix, |passed| {
+        progress.at(passed.revisions, passed.counts.live + passed.counts.past);
+    })?;
+    drop(progress);
+    Ok(Scanned { file, bytes: state.len(), checksum: Checksum::Absent, sha256, survey })
+}
+
+#[cfg(feature = "kine")]
+pub(super) fn open_kine(path: &Path, output: &Output) -> Result<kine::StateDb, ScanError> {
+    let state = kine::StateDb::open(path)?;
+    if state.has_log() {
+        output.note(format_args!("{}: what stands in its log (-wal) counts, too", path.display()));
+    }
+    Ok(state)
 }
 
 /// One line on a terminal, with rate and time left.

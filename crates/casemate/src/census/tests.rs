@@ -7,11 +7,12 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn the_published_schemas_are_those_of_the_code() {
-    let schemas: [(&str, Schema); 5] = [
+    let schemas: [(&str, Schema); 6] = [
         ("census", schema_for!(super::answer::Answer)),
         ("census-object", schema_for!(super::object::Answer)),
         ("census-diff", schema_for!(super::diff::Answer)),
         ("census-watch", schema_for!(super::etcd::watch::Pass)),
+        ("census-residue", schema_for!(super::residue::Answer)),
         ("census-policy", schema_for!(Policy)),
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");

@@ -34,6 +34,9 @@ fn what_is_wrong_on_the_command_line_is_told_before_anything_is_read() {
         (format!("census snapshot a.db --policy {}", at("empty.yaml")), "rules is empty"),
         (format!("census snapshot {}", at("nothing")), "no file in this folder"),
         ("census object a.db default".to_owned(), "NAMESPACE/NAME"),
+        ("census residue".to_owned(), "<PATH>"),
+        ("census residue a.db --resource *".to_owned(), "is not a pattern"),
+        (format!("census residue {}", at("nothing")), "no file in this folder"),
     ] {
         let said = said(&casemate(&arguments).assert().code(2));
         assert!(said.contains(says), "{arguments}: {said}");
@@ -51,6 +54,7 @@ fn what_is_no_file_of_etcd_leaves_every_question_open() {
         format!("census snapshot {absent} --needs aescbc:key1"),
         format!("census snapshot {} --may-go aescbc:key1", folder.path().display()),
         format!("census object {notes} default/a"),
+        format!("census residue {notes}"),
         format!("census diff {notes} {absent}"),
     ] {
         casemate(&arguments).assert().code(3);
@@ -133,4 +137,43 @@ fn a_report_replaces_nothing_but_a_report() {
         said(&casemate(&format!("census snapshot {} --html {gauges}", at("notes.db"))).assert().code(2));
     assert!(refused.contains("no such report"), "{refused}");
     assert_eq!(fs::read(at("notes.db")).unwrap(), b"no database");
+}
+
+/// What etcd could have left: the folders of a stopped member, without a database.
+#[test]
+fn plaintext_in_a_log_is_counted_and_not_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["member/wal", "member/snap"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    let secret = b"k8s\0\n\x0c\n\x02v1\x12\x06Secret\x12\x06HIDDEN";
+    fs::write(
+        at("member/wal/0000000000000000-0000000000000000.wal"),
+        [&[0; 4000][..], secret, secret].concat(),
+    )
+    .unwrap();
+    fs::write(at("member/wal/0.tmp"), [0; 4000]).unwrap();
+    fs::write(at("member/snap/0000000000000002-0000000000000009.snap"), secret).unwrap();
+    fs::write(at("member/snap/db"), "cut off").unwrap();
+    let path = folder.path().display();
+    let done = casemate(&format!("census residue {path} --output json")).assert().code(1);
+    let answer: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    assert_eq!(
+        (&answer["copies"], answer["failed"].as_array().unwrap().len()),
+        (&Value::from(3), 1),
+        "{answer:#}"
+    );
+    let remedies: Vec<&str> =
+        answer["remedies"].as_array().unwrap().iter().map(|one| one["place"].as_str().unwrap()).collect();
+    assert_eq!(remedies, ["write_ahead_log", "other_file"]);
+    let shown = said(&casemate(&format!("census residue {path}")).assert().code(1));
+    for told in ["3 copies", "2 secrets", "write-ahead log", "byte 4000", "NOT READ", "a restart"] {
+        assert!(shown.contains(told), "{told}: {shown}");
+    }
+    assert!(!shown.contains("HIDDEN") && !answer.to_string().contains("HIDDEN"));
+    // Of other resources there is none, as far as it could be read.
+    casemate(&format!("census residue {path} --resource pods")).assert().code(4);
+    casemate(&format!("census residue {}/member/wal --resource pods", path)).assert().code(0);
+    casemate(&format!("census residue {}/member/wal --resource *.*", path)).assert().code(1);
 }

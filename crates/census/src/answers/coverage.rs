@@ -43,7 +43,12 @@ pub enum State {
 pub fn against(config: &EncryptionConfiguration, survey: &Survey) -> Vec<Judged> {
     let judged = survey.groups.iter().map(|entry| {
         let coverage = coverage_of(config, &entry.group.resource);
+        let is_plain = entry.group.encryption.is_plain();
         let (state, expected) = match &coverage {
+            _ if entry.group.resource.is_bookkeeping() => {
+                let state = if is_plain { State::Current } else { State::Unreadable };
+                (state, "plaintext: API servers never encrypt it".to_owned())
+            }
             None => (State::Undecided, "the key in etcd does not tell the API group".to_owned()),
             Some(coverage) => (judge(coverage, &entry.group.encryption), writes(&coverage.writer())),
         };

@@ -81,9 +81,16 @@ fn whom_a_configuration_is_about() {
         ("'*.example.com'", "/registry/gadgets/a/one", State::Undecided),
         ("gadgets.example.com", "/registry/gadgets/a/one", State::Undecided),
         ("secrets", "/registry/gadgets/a/one", State::Current),
+        // API servers write it past their encryption.
+        ("'*.*'", "/registry/ranges/servicenodeports", State::Current),
+        ("'*.'", "/registry/masterleases/10.0.0.1", State::Current),
+        ("'*.*'", "/registry/peerserverleases/apiserver-a", State::Current),
+        ("'*.*'", "/registry/ranges.example.com/ranges/a", State::Unencrypted),
     ] {
         assert_eq!(judged(resources, key), state, "{resources} {key}");
     }
+    let survey = survey_of(&[("/registry/ranges/servicenodeports", sample(KMS_V2))]);
+    assert_eq!(against(&config(&[("'*.*'", KMS)]), &survey)[0].state, State::Unreadable);
 }
 
 #[test]

@@ -3,13 +3,14 @@ use std::mem;
 
 use prost::bytes::Bytes;
 
+use super::leftover::Leftovers;
 use super::page_set::PageSet;
 use super::{Bucket, Cursor, Database, Direction, Error, MAX_BUCKET_DEPTH, PageFault};
 
 /// All pages of a file, by use.
 pub struct Inventory<'db> {
-    database: &'db Database,
-    reached: PageSet,
+    pub(super) database: &'db Database,
+    pub(super) reached: PageSet,
 }
 
 /// Free pages one after another. What transactions wrote there stands in them until others overwrite it, or the file is
@@ -58,6 +59,11 @@ impl<'db> Inventory<'db> {
     /// Their bytes.
     pub fn free_pages(&self) -> Free<'_> {
         Free { inventory: self, next: 2 }
+    }
+
+    /// All bytes of the file that no tree holds, in the order in which they stand.
+    pub fn leftovers(&self) -> Leftovers<'_> {
+        Leftovers::new(self)
     }
 }
 

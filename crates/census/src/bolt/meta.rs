@@ -6,6 +6,8 @@ const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
 /// Bytes of the fields, checksum included.
 const LEN: usize = 64;
+/// Where they end in the page.
+pub(super) const END: usize = page::HEADER + LEN;
 const CHECKSUM_AT: usize = 56;
 const SMALLEST: u32 = 512;
 const LARGEST: u32 = 64 << 10;

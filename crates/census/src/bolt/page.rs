@@ -33,6 +33,7 @@ pub(super) struct Page {
     pub(super) kind: Kind,
     pub(super) count: u16,
     bytes: Bytes,
+    end: usize,
 }
 
 impl Header {
@@ -62,9 +63,9 @@ impl Header {
 impl Page {
     /// `bytes` are all of it, header included.
     pub(super) fn parse(id: u64, kind: Kind, count: u16, bytes: Bytes) -> Result<Self, PageFault> {
-        let page = Self { id, kind, count, bytes };
-        page.end()?;
-        Ok(page)
+        let page = Self { id, kind, count, bytes, end: 0 };
+        let end = page.end()?;
+        Ok(Self { end, ..page })
     }
 
     /// The page of a bucket that is so small that it stands in an element of page `id`.
@@ -76,9 +77,10 @@ impl Page {
         if flags != LEAF || overflow != 0 {
             return Err(PageFault::Flags { found: flags });
         }
-        let page = Self { id, kind: Kind::Leaf, count, bytes };
-        match page.bytes.len() - page.end()? {
-            0 => Ok(page),
+        let page = Self { id, kind: Kind::Leaf, count, bytes, end: 0 };
+        let end = page.end()?;
+        match page.bytes.len() - end {
+            0 => Ok(Self { end, ..page }),
             found => Err(PageFault::Remainder { found }),
         }
     }
@@ -120,6 +122,11 @@ impl Page {
     /// How many pages it has, those included that only continue it.
     pub(super) fn pages(&self, page_size: u32) -> u64 {
         self.bytes.len() as u64 / u64::from(page_size)
+    }
+
+    /// What stands behind its last element, and where that begins in it.
+    pub(super) fn tail(&self) -> (usize, Bytes) {
+        (self.end, self.bytes.slice(self.end..))
     }
 
     /// Below a branch: whether all keys are from `least` on and below `end`.

@@ -11,7 +11,7 @@ use casemate_census::{
     mvcc::{Counts, Revision},
     snapshot::{Error, Fault, Integrity, Options, Snapshot},
 };
-use casemate_lab::Lab;
+use casemate_lab::{Lab, Tool};
 
 use super::ground_truth::{Change, GroundTruth, Transaction, sha256};
 
@@ -99,6 +99,10 @@ fn revisions(snapshot: &Snapshot) -> Vec<Change> {
 }
 
 fn compare(snapshot: &Snapshot, truth: &GroundTruth) {
+    compare_with(snapshot, truth, "3.6.0");
+}
+
+fn compare_with(snapshot: &Snapshot, truth: &GroundTruth, version: &str) {
     let (all, counts) = read(snapshot, "");
     let expected = truth.live();
     assert_eq!(all, expected);
@@ -120,7 +124,7 @@ fn compare(snapshot: &Snapshot, truth: &GroundTruth) {
     let compacted = Some(Revision { main: truth.compacted, sub: 0 });
     assert_eq!((facts.compacted, facts.compacting), (compacted, compacted));
     assert!(facts.consistent_index > Some(0) && facts.term > Some(0), "{facts:?}");
-    assert_eq!(facts.cluster_version.as_deref(), Some("3.6.0"));
+    assert_eq!(facts.cluster_version.as_deref(), Some(version));
     assert_eq!(facts.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["lab"]);
 
     let inventory = snapshot.database().inventory().unwrap();
@@ -153,6 +157,21 @@ fn a_snapshot_and_the_db_of_a_stopped_member_hold_what_was_written() {
     lab.etcd().start().unwrap();
     let last = lab.etcd().get(&name(411)).unwrap().unwrap();
     assert_eq!(last, value(411, 3));
+}
+
+#[test]
+fn files_of_the_line_before_are_read_as_todays() {
+    let lab = Lab::builder("census etcd 3.5").etcd(Tool::Etcd35).apiservers(0).start().unwrap();
+    let truth = write(&lab);
+    let path = lab.dir().join("backup.db");
+    lab.etcd().snapshot(&path).unwrap();
+    let snapshot = open(&path).unwrap();
+    assert_eq!(snapshot.check_integrity(|_| ()).unwrap(), Integrity::Verified);
+    // It does not say which layout it has.
+    assert_eq!(snapshot.store().unwrap().facts().storage_version, None);
+    compare_with(&snapshot, &truth, "3.5.0");
+    lab.etcd().stop().unwrap();
+    compare_with(&open(&db(&lab)).unwrap(), &truth, "3.5.0");
 }
 
 #[test]
