@@ -100,12 +100,9 @@ fn page(answer: &Answer, made: &Made) -> Page {
             facts.push(fact("File", one.file.clone()));
             facts.extend(contents::facts(one));
         }
+        // Backups of one cluster: a sum of their objects would be none of the cluster's.
         files => facts.push(fact("Of", counted(files.len() as u64, "file", "files"))),
     }
-    let objects: u64 = answer.files.iter().map(|file| file.survey.live).sum();
-    let past: u64 = answer.files.iter().map(|file| file.survey.past).sum();
-    facts.push(fact("Objects", grouped(objects)));
-    facts.push(fact("Old revisions", grouped(past)));
     if let Some(config) = &answer.encryption_config {
         facts.push(fact("EncryptionConfiguration", config.file.clone()));
         facts.push(("Its hash".to_owned(), Cell::Name(config.hash.clone())));

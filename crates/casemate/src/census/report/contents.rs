@@ -1,7 +1,7 @@
 //! What files hold: how each resource is stored, by which keys, of what age, at what cost.
 use std::collections::BTreeMap;
 
-use casemate_census::survey::{Encryption, Entry, RecordKeys};
+use casemate_census::survey::{Encryption, Entry, Key, RecordKeys};
 use casemate_report::plot::{Bin, Row, Scale};
 use casemate_report::table::grouped;
 use casemate_report::{Bars, Block, Cell, Histogram, Ink, Section, Table, Tone};
@@ -13,6 +13,8 @@ use super::{Made, counted, fact, moment};
 /// Rows of plots and of tables, beyond which the rest is summed up.
 const BARS: usize = 20;
 const ROWS: usize = 200;
+/// Names in one cell.
+const NAMES: usize = 12;
 /// What has no colour of its own.
 const OTHERS: &str = "other ways";
 const PLAINTEXT: &str = "plaintext";
@@ -23,10 +25,7 @@ pub(super) fn section(file: &FileAnswer, is_one_of_many: bool, made: &Made) -> S
     let survey = &file.survey;
     let mut blocks = Vec::new();
     if is_one_of_many {
-        let mut facts = facts(file);
-        facts.push(fact("Objects", grouped(survey.live)));
-        facts.push(fact("Old revisions", grouped(survey.past)));
-        blocks.push(Block::Facts(facts));
+        blocks.push(Block::Facts(facts(file)));
     }
     if survey.groups.is_empty() {
         blocks.push(Block::Text("There is nothing in it that an API server stored.".to_owned()));
@@ -68,20 +67,29 @@ pub(super) fn overview(answer: &Answer) -> Section {
         series: ways.series(),
         rows: rows.collect(),
     };
-    let mut table = Table::new("Keys by file", ["Key", "File", "Objects", "Old revisions"]);
-    let used = answer.files.iter().flat_map(|file| file.keys.iter().map(move |used| (used, file)));
-    let mut used: Vec<_> = used.collect();
-    used.sort_by_key(|(used, file)| (&used.key, &file.file));
-    for (used, file) in used.iter().take(ROWS) {
+    let mut needed: BTreeMap<&Key, Vec<&str>> = BTreeMap::new();
+    for file in &answer.files {
+        for used in &file.keys {
+            needed.entry(&used.key).or_default().push(&file.file);
+        }
+    }
+    let mut table = Table::new("Files by key", ["Key", "Files that need it", "Which"]);
+    for (key, files) in needed.iter().take(ROWS) {
+        let more = files.len().saturating_sub(NAMES);
+        let which = match (files.len() == answer.files.len(), more) {
+            (true, _) => "all of them".to_owned(),
+            (false, 0) => files.join(", "),
+            (false, more) => format!("{} and {more} more", files[..NAMES].join(", ")),
+        };
+        let count = files.len() as u64;
         table.row([
-            Cell::Name(used.key.to_string()),
-            Cell::Name(file.file.clone()),
-            Cell::Number(used.live),
-            Cell::Number(used.past),
+            Cell::Name(key.to_string()),
+            Cell::Bar(count, answer.files.len() as u64),
+            Cell::Text(which),
         ]);
     }
     let mut blocks = vec![Block::Bars(bars), Block::Table(table)];
-    blocks.extend(left_out(used.len(), ROWS));
+    blocks.extend(left_out(needed.len(), ROWS));
     Section { title: "Which file needs which key".to_owned(), blocks }
 }
 
@@ -101,6 +109,8 @@ pub(super) fn facts(file: &FileAnswer) -> Vec<(String, Cell)> {
         fact("Revision of etcd", number(survey.revision)),
         fact("Compacted up to revision", number(survey.compacted)),
         fact("Below the key", survey.prefix.clone()),
+        fact("Objects", grouped(survey.live)),
+        fact("Old revisions", grouped(survey.past)),
     ];
     sha256.chain(others).collect()
 }

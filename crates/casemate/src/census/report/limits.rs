@@ -93,13 +93,19 @@ fn not_looked_at(answer: &Answer) -> Vec<String> {
 }
 
 fn again(answer: &Answer, made: &Made) -> Vec<Block> {
-    let mut blocks = vec![
-        Block::Text(format!(
+    let is_running = answer.files.iter().any(|file| file.sha256.is_none());
+    let same = if is_running {
+        format!(
+            "By casemate {}. A running etcd goes on, and its numbers with it; a snapshot stays.",
+            made.version
+        )
+    } else {
+        format!(
             "With casemate {} and the same files, the numbers are the same. Ages count from the time at the top.",
             made.version
-        )),
-        Block::Command(made.command.clone()),
-    ];
+        )
+    };
+    let mut blocks = vec![Block::Text(same), Block::Command(made.command.clone())];
     let files: Vec<(&str, &str)> = answer
         .files
         .iter()

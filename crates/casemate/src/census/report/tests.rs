@@ -152,7 +152,7 @@ fn the_verdict_is_the_worst_of_what_was_found_in_words() {
     let bare = |groups: &[Value]| answer(vec![file("a.db", survey(groups))]);
     let verdict = |answer: &Answer| {
         let verdict = verdict::verdict(answer, &made());
-        assert!(verdict.reasons.iter().all(|(tone, _)| *tone <= verdict.tone));
+        assert!(verdict.reasons.iter().all(|(tone, _)| *tone <= verdict.tone.max(Tone::Plain)));
         (verdict.tone, verdict.headline)
     };
     let unread = Answer {
@@ -167,6 +167,16 @@ fn the_verdict_is_the_worst_of_what_was_found_in_words() {
         ),
         (bare(&[secrets(ours(3), 3)]), Tone::Good, "All 3 Secrets are encrypted"),
         (bare(&[group("pods", "", plain(), 3, 0)]), Tone::Plain, "There is no Secret"),
+        (
+            answer(vec![file("a.db", survey(&[secrets(ours(3), 3)])), file("b.db", mixed())]),
+            Tone::Bad,
+            "1 of 2 files hold",
+        ),
+        (
+            answer(["a.db", "b.db"].map(|name| file(name, survey(&[secrets(ours(3), 3)]))).into()),
+            Tone::Good,
+            "The Secrets of every file are encrypted",
+        ),
         (answer(Vec::new()), Tone::Plain, "Nothing was read"),
         (unread, Tone::Open, "1 file could not be read"),
         (asked("a.db", survey(&[secrets(ours(3), 3)]), "aescbc:key1"), Tone::Good, "All that was asked"),
@@ -195,7 +205,12 @@ fn the_verdict_is_the_worst_of_what_was_found_in_words() {
 fn files_beside_each_other() {
     let files = (0..10).map(|number| file(&format!("{number}.db"), mixed())).collect();
     let html = page(&answer(files), &made()).html();
-    for says in ["Which file needs which key", "What 7.db holds", "2 files are told of in the answers only"] {
+    for says in [
+        "10 of 10 files hold Secrets in plaintext",
+        "Which file needs which key",
+        "What 7.db holds",
+        "2 files are told of in the answers only",
+    ] {
         assert!(html.contains(says), "{says}");
     }
     assert!(!html.contains("What 8.db holds"));

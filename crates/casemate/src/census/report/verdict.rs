@@ -14,19 +14,23 @@ pub(super) fn verdict(answer: &Answer, made: &Made) -> Verdict {
     found.extend(answer.may_go.as_ref().map(may_go));
     found.extend(needs(answer, made));
     found.extend(closed(answer));
-    if found.is_empty() {
+    let is_asked = !found.is_empty();
+    if !is_asked {
         found.extend(secrets(answer));
     }
     found.extend(doubts(answer));
     let worst = found.iter().map(|(tone, _)| *tone).max().unwrap_or(Tone::Plain);
     let good = found.iter().filter(|(tone, _)| *tone == Tone::Good).count();
-    let (headline, reasons) = if worst == Tone::Good && good > 1 {
+    let (headline, mut reasons) = if worst == Tone::Good && good > 1 {
         ("All that was asked is as it should be".to_owned(), found)
     } else {
         let place = found.iter().position(|(tone, _)| *tone == worst);
         let headline = place.map_or_else(|| "Nothing was read".to_owned(), |place| found.remove(place).1);
         (headline, found)
     };
+    if is_asked && answer.files.len() > 1 {
+        reasons.push((Tone::Plain, "Numbers of objects are those of all files together".to_owned()));
+    }
     Verdict { tone: worst, headline, reasons }
 }
 
@@ -121,24 +125,32 @@ fn closed(answer: &Answer) -> Option<(Tone, String)> {
 
 /// Whether Secrets are encrypted, in any way.
 fn secrets(answer: &Answer) -> Option<(Tone, String)> {
-    let entries = answer.files.iter().flat_map(|file| &file.survey.groups);
-    let secrets = entries.filter(|entry| {
-        entry.group.resource.name == "secrets" && entry.group.resource.group.as_deref() == Some("")
-    });
-    let (mut all, mut plain) = (0, 0);
-    for entry in secrets {
-        all += entry.live.values;
-        plain += if entry.group.encryption.is_plain() { entry.live.values } else { 0 };
+    let (mut all, mut plain, mut files) = (0, 0, 0);
+    for file in &answer.files {
+        let secrets = file.survey.groups.iter().filter(|entry| {
+            entry.group.resource.name == "secrets" && entry.group.resource.group.as_deref() == Some("")
+        });
+        let before = plain;
+        for entry in secrets {
+            all += entry.live.values;
+            plain += if entry.group.encryption.is_plain() { entry.live.values } else { 0 };
+        }
+        files += u64::from(plain > before);
     }
-    match (all, plain) {
-        (0, _) => (!answer.files.is_empty()).then(|| (Tone::Plain, "There is no Secret".to_owned())),
-        (1, 0) => Some((Tone::Good, "The one Secret is encrypted".to_owned())),
-        (all, 0) => Some((Tone::Good, format!("All {} Secrets are encrypted", grouped(all)))),
-        (all, plain) => {
-            let secrets = counted(all, "Secret", "Secrets");
-            let verb = if plain == 1 { "is" } else { "are" };
+    match (answer.files.len() as u64, all, plain) {
+        (0, ..) => None,
+        (_, 0, _) => Some((Tone::Plain, "There is no Secret".to_owned())),
+        (1, 1, 0) => Some((Tone::Good, "The one Secret is encrypted".to_owned())),
+        (1, all, 0) => Some((Tone::Good, format!("All {} Secrets are encrypted", grouped(all)))),
+        (1, all, plain) => {
+            let (secrets, verb) = (counted(all, "Secret", "Secrets"), if plain == 1 { "is" } else { "are" });
             Some((Tone::Bad, format!("{} of {secrets} {verb} stored in plaintext", grouped(plain))))
         }
+        (_, _, 0) => Some((Tone::Good, "The Secrets of every file are encrypted".to_owned())),
+        (all, ..) => Some((
+            Tone::Bad,
+            format!("{} of {} files hold Secrets in plaintext", grouped(files), grouped(all)),
+        )),
     }
 }
 
