@@ -2,9 +2,9 @@
 //!
 //! cron writes the same file each night, so one that is there is replaced, if it is a report: a typing error must not cost
 //! somebody's snapshot. A symbolic link is not followed, for who may write the folder could point it anywhere.
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 /// Mode of a file that was not there.
@@ -55,24 +55,30 @@ impl Destination {
     /// # Errors
     /// If there is something that is no such report, or no folder for one.
     pub fn check(&self) -> Result<(), Error> {
-        self.mode().map(drop)
+        self.before().map(drop)
     }
 
-    /// Writes `text`, which begins with the mark. What was there keeps its mode, as who reads it was chosen for that; a new
-    /// file can be read by its owner alone.
+    /// Writes `text`, which begins with the mark. A file that was there keeps its owner, group and mode, by which somebody
+    /// chose who reads it; a new one can be read by its owner alone.
     ///
     /// # Errors
     /// If it can't be written: then what was there is as it was.
     pub fn write(&self, text: &str) -> Result<(), Error> {
         debug_assert!(text.starts_with(self.mark));
-        let mode = self.mode()?;
+        let before = self.before()?;
         let put = || -> io::Result<()> {
+            let private = Permissions::from_mode(MODE);
             let mut file = tempfile::Builder::new()
                 .prefix(".casemate-report-")
-                .permissions(Permissions::from_mode(mode))
+                .permissions(private)
                 .tempfile_in(self.folder())?;
-            // The process's umask may have taken some away.
-            file.as_file().set_permissions(Permissions::from_mode(mode))?;
+            if let Some(before) = before {
+                let made = file.as_file().metadata()?;
+                if (made.uid(), made.gid()) != (before.uid(), before.gid()) {
+                    fchown(file.as_file(), Some(before.uid()), Some(before.gid()))?;
+                }
+                file.as_file().set_permissions(Permissions::from_mode(before.mode() & 0o777))?;
+            }
             file.write_all(text.as_bytes())?;
             file.as_file().sync_all()?;
             file.persist(&self.path)?;
@@ -88,13 +94,13 @@ impl Destination {
         }
     }
 
-    /// The mode that a report there is to have.
-    fn mode(&self) -> Result<u32, Error> {
+    /// The report that is there.
+    fn before(&self) -> Result<Option<Metadata>, Error> {
         let occupied = |what| Err(Error::Occupied { path: self.path.clone(), what });
         let found = match fs::symlink_metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::metadata(self.folder()).map_err(|source| self.failed(source))?;
-                return Ok(MODE);
+                return Ok(None);
             }
             found => found.map_err(|source| self.failed(source))?,
         };
@@ -112,7 +118,7 @@ impl Destination {
         if !begin.is_empty() && begin != self.mark.as_bytes() {
             return occupied("something that is no such report");
         }
-        Ok(found.permissions().mode() & 0o777)
+        Ok(Some(found))
     }
 
     fn failed(&self, source: io::Error) -> Error {
@@ -137,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_replaces_a_report_and_keeps_its_mode() {
+    fn a_report_replaces_a_report_and_keeps_who_reads_it() {
         let folder = tempdir().unwrap();
         let place = Destination::new(folder.path().join("report"), MARK);
         place.check().unwrap();
@@ -146,10 +152,15 @@ mod tests {
         // An empty file of the right mode says who may read what is to come.
         fs::write(place.path(), "").unwrap();
         fs::set_permissions(place.path(), Permissions::from_mode(0o666)).unwrap();
+        // Only root can give a file away.
+        let of_others = fchown(File::open(place.path()).unwrap(), Some(65_534), Some(65_533));
+        let owner = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).unwrap();
+        let before = owner(place.path());
+        assert!(of_others.is_err() || before == (65_534, 65_533));
         place.write("# report\ntwo").unwrap();
         place.write("# report\nthree").unwrap();
         assert_eq!(fs::read(place.path()).unwrap(), b"# report\nthree");
-        assert_eq!(mode(place.path()), 0o666);
+        assert_eq!((mode(place.path()), owner(place.path())), (0o666, before));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something was left beside it");
     }
 
