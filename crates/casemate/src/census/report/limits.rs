@@ -68,7 +68,7 @@ fn not_looked_at(answer: &Answer) -> Vec<String> {
         "What was written after the revision that stands beside each file.",
         "Other etcd clusters: events are often kept in one of their own (--etcd-servers-overrides).",
         "Free pages of the database, and its write-ahead log: what was deleted or overwritten, plaintext too, stays there \
-         until compaction and defragmentation, and in the log for longer.",
+         until compaction and defragmentation, and in the log for longer. casemate census residue looks there.",
     ]
     .map(str::to_owned)
     .into();
