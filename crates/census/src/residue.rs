@@ -29,7 +29,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use casemate_encryption_config::ResourcePattern;
+use casemate_encryption_config::{GroupResource, ResourcePattern};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -238,7 +238,7 @@ impl Search {
             .map(|resource| name(&resource))
     }
 
-    fn wants(&self, resource: &casemate_encryption_config::GroupResource) -> bool {
+    fn wants(&self, resource: &GroupResource) -> bool {
         self.resources.iter().any(|pattern| pattern.matches(resource))
     }
 }
@@ -268,7 +268,7 @@ impl Found {
     }
 }
 
-fn name(resource: &casemate_encryption_config::GroupResource) -> String {
+fn name(resource: &GroupResource) -> String {
     match resource.group.as_str() {
         "" => resource.resource.clone(),
         group => format!("{}.{group}", resource.resource),

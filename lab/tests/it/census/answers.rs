@@ -4,14 +4,16 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casemate_lab::{Apiserver, Encryption, Lab, Plugin, plugin::product};
+use casemate_lab::{Apiserver, Encryption, Lab, Plugin};
 use serde_json::Value;
 
-use super::ground_truth::GroundTruth;
+use super::{
+    ground_truth::GroundTruth,
+    program::{census, text},
+};
 
 /// Providers in this order; all of them can be read.
 fn encryption(resources: &str, providers: &[&str], plugin: &Plugin<'_>) -> Encryption {
@@ -33,23 +35,10 @@ fn encryption(resources: &str, providers: &[&str], plugin: &Plugin<'_>) -> Encry
     ))
 }
 
-/// A run of the program: its exit code and its JSON.
-fn census(arguments: &[&str]) -> (i32, Value) {
-    let mut command = Command::new(product("casemate").unwrap());
-    let done = command.arg("census").args(arguments).args(["--output", "json"]).output().unwrap();
-    let said = String::from_utf8_lossy(&done.stderr).into_owned();
-    let json = serde_json::from_slice(&done.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-    (done.status.code().unwrap(), json)
-}
-
 fn snapshot(lab: &Lab, name: &str) -> PathBuf {
     let path = lab.dir().join(name);
     lab.etcd().snapshot(&path).unwrap();
     path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// How many values of Secrets and ConfigMaps begin with which mark, as etcd serves them.
