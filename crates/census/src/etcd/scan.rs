@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::error::KeyRange;
 use super::pace::Pace;
 use super::past::{self, Past};
+use super::reach::Reach;
 use super::{Client, Error, MAX_MESSAGE, page};
 use crate::mvcc::Standing;
 use crate::survey::{Survey, Surveyor, Unseen};
@@ -41,6 +42,7 @@ pub struct Scanner {
     client: Client,
     options: Options,
     pace: Pace,
+    reach: Reach,
     segments: VecDeque<Segment>,
 }
 
@@ -83,7 +85,8 @@ impl Scanner {
         let unread = |(start, end)| Segment { start, end, read: None };
         let segments = ranges(&options.prefix).into_iter().map(unread).collect();
         let pace = Pace::new(options.rate);
-        Self { client, options, pace, segments }
+        let reach = Reach::new(&options.prefix);
+        Self { client, options, pace, reach, segments }
     }
 
     /// Who is asked.
@@ -206,13 +209,15 @@ impl Scanner {
             }
             segment.read = None;
         }
+        let end = self.reach.from(&segment.start, &segment.end);
         let request = RangeRequest {
             key: segment.start.clone(),
-            range_end: segment.end.clone(),
+            range_end: end.clone(),
             revision: pinned,
             serializable: true,
             ..RangeRequest::default()
         };
+        let limit = self.pace.limit();
         let answer = match self.ask(request.clone(), 0).await {
             Err(Missed::Error(Error::Denied { .. })) if is_optional(&request) => RangeResponse::default(),
             answer => answer?,
@@ -223,10 +228,13 @@ impl Scanner {
         }
         let (keys, survey) = (answer.kvs.len() as i64, surveyor.into_survey());
         segment.read = Some(Read { revision: pinned, keys, survey });
-        let Some(last) = answer.kvs.last().filter(|_| answer.more) else { return Ok(None) };
-        let next: Bytes = [&last.key[..], &[0]].concat().into();
+        self.reach.learn(&answer, limit);
+        let next = match answer.kvs.last() {
+            Some(last) if answer.more => [&last.key[..], &[0]].concat().into(),
+            _ => end,
+        };
         let end = std::mem::replace(&mut segment.end, next.clone());
-        Ok(Some(Segment { start: next, end, read: None }))
+        Ok((next != end).then_some(Segment { start: next, end, read: None }))
     }
 
     /// One page, at the pace that is kept. A request without a limit gets one that fits; `seen` keys that etcd looks at

@@ -2,7 +2,8 @@
 mod stand_in;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use casemate_wire::etcd::{RangeResponse, WatchResponse};
@@ -73,6 +74,35 @@ async fn an_answer_that_can_not_be_is_an_error_and_no_loop() {
     let server = filled(250).await;
     let survey = survey(&[&server]).await.unwrap();
     assert_eq!((told(&survey), survey.unseen), (vec!["aescbc:one 250 0".to_owned()], Vec::new()));
+}
+
+#[tokio::test]
+async fn etcd_counts_few_keys_for_each_page_however_keys_lie() {
+    let server = StandIn::start(7).await;
+    let mut objects = 0;
+    let large = [VALUE, &[7; 4000]].concat();
+    let mut put = |key: String| {
+        server.put(&key, &large);
+        objects += 1;
+    };
+    (0..6000).for_each(|number| put(format!("/registry/configmaps/dense/object-{number:06}")));
+    (0..1500).for_each(|number| put(format!("/registry/leases/{}/one", number * 7919 % 1501)));
+    (0..60).for_each(|number| put(format!("/registry/kind-{number}/{}", "x".repeat(number))));
+    (0..2500).for_each(|number| put(format!("/registry/secrets/{}/{number:x}", number % 9)));
+    server.compact();
+    let walked = Arc::new(AtomicU64::new(0));
+    let counter = walked.clone();
+    server.on_range(move |request, answer| {
+        if request.limit > 1 {
+            counter.fetch_add(answer.count.unsigned_abs(), Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    let found = survey(&[&server]).await.unwrap();
+    assert_eq!((found.live, told(&found)), (objects, vec![format!("aescbc:one {objects} 0")]));
+    // Without borders it would be some 20 times as many as there are keys.
+    let times = walked.load(Ordering::Relaxed) / objects;
+    assert!(times < 8, "{times} times");
 }
 
 #[tokio::test]

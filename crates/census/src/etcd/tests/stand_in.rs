@@ -133,8 +133,10 @@ impl StandIn {
     fn change(&self, key: &str, value: &[u8], is_there: bool) {
         let mut state = self.state.lock().unwrap();
         let revision = state.revision() + 1;
-        let before = state.at(revision).get(key.as_bytes()).map(|pair| (pair.create_revision, pair.version));
-        let (create_revision, version) = before.unwrap_or((revision, 0));
+        let before = state.changes.iter().rev().find(|change| change.key == key.as_bytes());
+        let before = before.filter(|change| change.version > 0);
+        let (create_revision, version) =
+            before.map_or((revision, 0), |pair| (pair.create_revision, pair.version));
         state.changes.push(KeyValue {
             key: key.to_owned().into(),
             value: value.to_vec().into(),
