@@ -45,7 +45,7 @@ pub(super) struct EtcdArgs {
     rate: f64,
 
     /// Look again and again, that often if nothing else is said, until what is asked for is so
-    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "10s", value_parser = crate::kms::timeout)]
+    #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "10s", value_parser = crate::kms::timeout, conflicts_with_all = ["html", "prometheus"])]
     watch: Option<Duration>,
 
     #[command(flatten)]

@@ -25,6 +25,10 @@ fn what_is_wrong_on_the_command_line_is_told_before_anything_is_read() {
     fs::create_dir(at("nothing")).unwrap();
     for (arguments, says) in [
         ("census snapshot".to_owned(), "<FILE>"),
+        (
+            "census etcd --endpoints http://127.0.0.1:1 --watch 1s --html a.html".to_owned(),
+            "cannot be used with",
+        ),
         ("census snapshot a.db --needs key1".to_owned(), "aescbc:NAME"),
         ("census snapshot a.db --may-go local-kek:00".to_owned(), "64 hex digits"),
         ("census snapshot a.db --have kms:v3:a".to_owned(), "its kind is not known"),
