@@ -5,12 +5,14 @@
 //! * `answer`: what is told of them, as JSON and as tables
 //! * `report`: the same as a page and as gauges
 //! * `etcd`: a running one
+//! * `api`: API servers, where nobody reaches etcd
 //! * `object`: one object
 //! * `diff`: two times
 //! * `residue`: plaintext that encryption left behind
 //!
 //! `docs/reference/census.schema.json` is the schema of the JSON.
 mod answer;
+mod api;
 mod diff;
 pub(crate) mod etcd;
 mod object;
@@ -72,6 +74,9 @@ enum Verb {
     /// What does a running etcd hold, and which keys does it need?
     #[command(long_about = etcd::ABOUT, after_help = etcd::EXIT_CODES)]
     Etcd(Box<etcd::EtcdArgs>),
+    /// What do API servers show of how their objects are encrypted?
+    #[command(long_about = api::ABOUT, after_help = api::EXIT_CODES)]
+    Api(Box<api::ApiArgs>),
     /// Which key does one object use?
     #[command(after_help = OBJECT_EXIT_CODES)]
     Object(object::ObjectArgs),
@@ -109,6 +114,7 @@ pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
     match args.verb {
         Verb::Snapshot(args) => snapshot(&args, output),
         Verb::Etcd(args) => etcd::run(&args, output),
+        Verb::Api(args) => api::run(&args, output),
         Verb::Object(args) => object::run(&args, output),
         Verb::Diff(args) => diff::run(&args, output),
         Verb::Residue(args) => residue::run(&args, output),

@@ -1,6 +1,7 @@
 //! The census against what the lab itself wrote.
 
 mod answers;
+mod api;
 mod classes;
 mod etcd_files;
 mod ground_truth;

@@ -7,8 +7,9 @@ use schemars::{Schema, schema_for};
 
 #[test]
 fn the_published_schemas_are_those_of_the_code() {
-    let schemas: [(&str, Schema); 6] = [
+    let schemas: [(&str, Schema); 7] = [
         ("census", schema_for!(super::answer::Answer)),
+        ("census-api", schema_for!(super::api::answer::Answer)),
         ("census-object", schema_for!(super::object::Answer)),
         ("census-diff", schema_for!(super::diff::Answer)),
         ("census-watch", schema_for!(super::etcd::watch::Pass)),
