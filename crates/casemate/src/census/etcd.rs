@@ -41,7 +41,7 @@ pub(super) struct EtcdArgs {
     prefix: Option<String>,
 
     /// How much to read a second; 0 for as much as etcd gives
-    #[arg(long, value_name = "MIB", default_value = "8", value_parser = rate)]
+    #[arg(long, value_name = "MIB", default_value = "4", value_parser = rate)]
     rate: f64,
 
     /// Look again and again, that often if nothing else is said, until what is asked for is so
@@ -96,6 +96,6 @@ fn unknown(error: &Error) -> Failure {
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate >= 0.0 => Ok(rate),
-        _ => Err("write mebibytes a second, as in 8 or 0.5; 0 for no limit".to_owned()),
+        _ => Err("write mebibytes a second, as in 4 or 0.5; 0 for no limit".to_owned()),
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Pace {
 impl Pace {
     /// At most `rate` bytes a second. With one, pages are small: a request of somebody else waits for one at most.
     pub(super) fn new(rate: Option<u64>) -> Self {
-        let target = if rate.is_some() { 128 << 10 } else { 1 << 20 };
+        let target = if rate.is_some() { 32 << 10 } else { 1 << 20 };
         Self { rate, target, limit: FIRST_LIMIT }
     }
 

@@ -76,6 +76,9 @@ impl From<Error> for Missed {
     }
 }
 
+/// Keys of a segment, where pages are smaller: what is kept of a segment does not depend on their number.
+const JOINED: i64 = 500;
+
 /// How often a member may be behind, or a page too large although it can't be smaller, before that is an error.
 const PATIENCE: u32 = 20;
 
@@ -106,7 +109,7 @@ impl Scanner {
             match self.bring(&mut segment, pinned).await {
                 Ok(rest) => {
                     known += segment.keys();
-                    done.push_back(segment);
+                    join(&mut done, segment);
                     rest.into_iter().for_each(|rest| todo.push_front(rest));
                 }
                 Err(Missed::Compacted) => {
@@ -312,6 +315,21 @@ impl Segment {
     fn keys(&self) -> u64 {
         self.read.as_ref().map_or(0, |read| read.keys.unsigned_abs())
     }
+}
+
+/// Puts `segment` behind `done`; small ones of one revision become one.
+fn join(done: &mut VecDeque<Segment>, segment: Segment) {
+    if let (Some(Segment { end, read: Some(last), .. }), Some(read)) = (done.back_mut(), &segment.read)
+        && *end == segment.start
+        && last.revision == read.revision
+        && last.keys + read.keys <= JOINED
+    {
+        *end = segment.end;
+        last.keys += read.keys;
+        last.survey.absorb([&read.survey]);
+        return;
+    }
+    done.push_back(segment);
 }
 
 /// Why a revision, or an answer, is out of range.
