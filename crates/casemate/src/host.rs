@@ -6,6 +6,7 @@ use casemate_keys::crypto_module::CryptoModule;
 use casemate_keyservice::{Answer, Class, Failure as NoAnswer};
 use casemate_kms::config::{Config, Source};
 use casemate_kms::key_services::KeyServices;
+use tokio::runtime::Runtime;
 
 use crate::output::{Exit, Failure};
 
@@ -73,6 +74,13 @@ impl HostArgs {
 fn make(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// What waits for key services, plugins and servers.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|error| {
+        Failure::new(Exit::Unknown, &format_args!("can't start: {error}; raise the limit of open files"))
+    })
 }
 
 /// One call to a root key. It ends.

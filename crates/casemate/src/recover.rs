@@ -82,21 +82,13 @@ enum Verb {
 
 #[derive(clap::Args)]
 struct ObjectArgs {
-    /// A snapshot, or a stopped member's member/snap/db
-    file: PathBuf,
-
+    // Behind the file on the command line; here, so that it is not among the keys in the help.
     /// NAMESPACE/NAME, of whatever resource; or the key in etcd, which begins with `/`
-    #[arg(value_name = "NAMESPACE/NAME|KEY")]
+    #[arg(value_name = "NAMESPACE/NAME|KEY", index = 2)]
     object: String,
 
     #[command(flatten)]
-    which: Which,
-
-    #[command(flatten)]
-    to: To,
-
-    #[command(flatten)]
-    keys: KeyArgs,
+    from: SnapshotArgs,
 }
 
 #[derive(clap::Args)]
@@ -142,23 +134,18 @@ struct To {
 /// Does what the command line says.
 pub(crate) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
     match args.verb {
-        Verb::Object(ObjectArgs { file, object, which, to, keys }) => {
+        Verb::Object(ObjectArgs { from, object }) => {
             let wanted = Wanted::new(&object)?;
-            recover(&file, &which, &to, &keys, output, |key, path| wanted.is(key, path))
+            recover(&from, output, |key, path| wanted.is(key, path))
         }
-        Verb::Snapshot(SnapshotArgs { file, which, to, keys }) => {
-            recover(&file, &which, &to, &keys, output, |_, _| true)
-        }
+        Verb::Snapshot(args) => recover(&args, output, |_, _| true),
         Verb::Drill(args) => drill(&args, output),
         Verb::Restore(args) => restore::run(&args, output),
     }
 }
 
 fn recover(
-    file: &std::path::Path,
-    which: &Which,
-    to: &To,
-    keys: &KeyArgs,
+    SnapshotArgs { file, which, to, keys }: &SnapshotArgs,
     output: &Output,
     is_wanted: impl Fn(&[u8], Option<ObjectPath<'_>>) -> bool,
 ) -> Result<Exit, Failure> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use self::decision::{Active, Facts, decide};
 pub(crate) use self::decision::{Seen, Would};
-use crate::host::{HostArgs, bounded, class_name};
+use crate::host::{HostArgs, bounded, class_name, runtime};
 use crate::kms::admin;
 use crate::output::{Exit, Failure, Output};
 
@@ -100,13 +100,7 @@ pub(super) fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         ));
     }
     let services = args.host.services(&config).map_err(|why| Failure::new(Exit::Unknown, &why))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            Failure::new(Exit::Unknown, &format_args!("can't start: {error}; raise the limit of open files"))
-        })?;
+    let runtime = runtime()?;
     let plans = runtime.block_on(async {
         let running = running(&config).await;
         let refused = running.as_ref().ok().and_then(|document| refused(document, &args.host.config));

@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
 use crate::census;
-use crate::host::{HostArgs, bounded};
+use crate::host::{HostArgs, bounded, runtime};
 use crate::inspect::input;
 use crate::kms::client::Plugin;
 use crate::kms::socket::Socket;
@@ -184,21 +184,12 @@ impl KeyArgs {
 
 impl Ring {
     fn new() -> Result<Self, Failure> {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(
-                |error| {
-                    Failure::new(
-                        Exit::Unknown,
-                        &format_args!("can't start: {error}; raise the limit of open files"),
-                    )
-                },
-            )?;
         Ok(Self {
             identities: Vec::new(),
             hosts: Vec::new(),
             sockets: BTreeMap::new(),
             records: Records::default(),
-            runtime,
+            runtime: runtime()?,
             now: u64::try_from(Timestamp::now().as_second()).unwrap_or_default(),
             calls: 0,
         })

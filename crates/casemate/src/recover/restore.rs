@@ -20,6 +20,7 @@ use super::report::{self, Report};
 use super::walk::{Which, walk};
 use crate::census::etcd::reach::Reach;
 use crate::census::read_configuration;
+use crate::host::runtime;
 use crate::output::{Exit, Failure, Output, Section};
 use target::Target;
 
@@ -136,13 +137,7 @@ pub(super) fn run(args: &RestoreArgs, output: &Output) -> Result<Exit, Failure> 
         usage(&format_args!("--encrypt-with {}: {error}", file.display()))
     })?;
     let mut opener = args.keys.opener(output)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            Failure::new(Exit::Unknown, &format_args!("can't start: {error}; raise the limit of open files"))
-        })?;
+    let runtime = runtime()?;
     let (settings, _) = args.reach.settings(output)?;
     let mut target = runtime.block_on(Target::connect(settings, prefix, output))?;
     for plugin in sealer.plugins() {
