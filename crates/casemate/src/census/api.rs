@@ -199,7 +199,10 @@ fn resource_answer(
     config: Option<&EncryptionConfiguration>,
 ) -> ResourceAnswer {
     let (sample, error) = match found {
-        Ok(sample) => (sample, None),
+        Ok(mut sample) => {
+            let stopped = sample.stopped.take();
+            (sample, stopped.map(|error| error.to_string()))
+        }
         Err(error) => (Sample::default(), Some(error.to_string())),
     };
     let classes = |bounds: BTreeMap<String, Bounds>| -> Vec<Class> {

@@ -86,11 +86,17 @@ pub(super) fn told(before: &Metrics, after: &Metrics, resource: &str, read: u64)
         return Ok(Told { read, prefixes, ..Told::default() });
     }
     let others = all - read;
+    // All of that may be of other resources, if this is one that nothing is counted of.
+    let uncovered = if others > 0 && !after.tells_resources() { read } else { 0 };
+    let hidden = others + uncovered;
     let bounds =
         |moved: u64, others: u64| Bounds { at_least: moved.saturating_sub(others), at_most: moved.min(read) };
-    let prefixes: BTreeMap<String, Bounds> =
-        prefixes.into_iter().map(|(prefix, moved)| (prefix, bounds(moved, others))).collect();
-    let local_keys = local.into_iter().map(|(name, moved)| (name, bounds(moved, others))).collect();
+    let mut prefixes: BTreeMap<String, Bounds> =
+        prefixes.into_iter().map(|(prefix, moved)| (prefix, bounds(moved, hidden))).collect();
+    if uncovered > 0 {
+        prefixes.insert(UNCOVERED.to_owned(), Bounds { at_least: 0, at_most: uncovered });
+    }
+    let local_keys = local.into_iter().map(|(name, moved)| (name, bounds(moved, hidden))).collect();
     Ok(Told { read, key_ids: key_ids(before, after, &prefixes, read), prefixes, local_keys, others })
 }
 

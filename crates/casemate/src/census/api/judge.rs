@@ -50,7 +50,7 @@ pub(super) fn verdict(
             .iter()
             .all(|resource| resource.read == 0 && resource.error.is_none() && resource.objects > 0);
     let nobody = servers.iter().all(|server| server.instance.is_none());
-    let failed = sampled && resources.iter().all(|resource| resource.error.is_some());
+    let failed = sampled && resources.iter().all(|resource| resource.error.is_some() && resource.read == 0);
     match judged {
         Judged { findings, .. } if !findings.is_empty() => Verdict::Finding,
         _ if nobody || nothing_read || failed => Verdict::Unknown,

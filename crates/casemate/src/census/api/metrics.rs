@@ -164,6 +164,11 @@ impl Metrics {
         read
     }
 
+    /// Whether it counts by resource, as API servers after 1.31 do.
+    pub(super) fn tells_resources(&self) -> bool {
+        self.of(OPERATIONS).all(|sample| sample.labels.contains_key("resource"))
+    }
+
     /// Single objects of `resource` that etcd was asked for; none if that is not told by resource.
     pub(super) fn etcd_gets(&self, resource: &str) -> Option<u64> {
         let (plural, group) = resource.split_once('.').unwrap_or((resource, ""));

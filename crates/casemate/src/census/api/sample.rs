@@ -43,8 +43,10 @@ pub(super) struct Sample {
     pub(super) silences: BTreeSet<Silence>,
     /// Objects that were deleted before they were read.
     pub(super) gone: u64,
-    /// Objects that the server could not read, or did not give.
+    /// Objects that the server could not read.
     pub(super) unreadable: Vec<String>,
+    /// Why the others were not read.
+    pub(super) stopped: Option<AskError>,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +95,11 @@ pub(super) async fn sample(
     let mut sample = Sample { objects, listed: names.len() as u64, ..Sample::default() };
     let chosen: Vec<&Name> = evenly(names.len(), most).filter_map(|at| names.get(at)).collect();
     for some in chosen.chunks(TOGETHER) {
-        place.read(server, some, &mut sample).await?;
+        // What was told before it failed stays true.
+        if let Err(error) = place.read(server, some, &mut sample).await {
+            sample.stopped = Some(error);
+            break;
+        }
     }
     Ok(sample)
 }
@@ -190,7 +196,7 @@ impl Place {
             match server.get(&self.path(name), ROW, MOST_OBJECT, &format!("get {}", self.name)).await {
                 Ok(_) => read.done += 1,
                 Err(AskError::Missing { .. }) => read.gone += 1,
-                Err(AskError::Code { code: 500.., .. }) => read.unreadable.push(name.to_string()),
+                Err(AskError::Code { code: 500, .. }) => read.unreadable.push(name.to_string()),
                 Err(error) => return Err(error),
             }
         }

@@ -71,6 +71,20 @@ fn what_etcd_gave_without_a_provider_is_plaintext() {
     assert_eq!(told.prefixes, BTreeMap::from([(UNCOVERED.to_owned(), exactly(4))]));
 }
 
+#[test]
+fn counters_of_all_resources_may_be_of_others_only() {
+    let page = |count: u64| {
+        let count = format!(
+            "apiserver_storage_transformation_operations_total{{status=\"OK\",transformation_type=\"from_storage\",transformer_prefix=\"{OURS}\"}} {count}\n"
+        );
+        Metrics::parse(&count).unwrap()
+    };
+    let told = |moved: u64| told(&page(7), &page(7 + moved), "secrets", 5).unwrap().prefixes;
+    assert_eq!(told(5), BTreeMap::from([(OURS.into(), exactly(5))]));
+    let open = Bounds { at_least: 0, at_most: 5 };
+    assert_eq!(told(6), BTreeMap::from([(OURS.into(), open), (UNCOVERED.into(), open)]));
+}
+
 proptest! {
     /// Whatever others do, what was there lies between the bounds.
     #[test]

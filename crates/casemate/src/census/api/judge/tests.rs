@@ -165,6 +165,8 @@ fn what_was_not_seen_is_not_judged() {
     assert_eq!(verdict_of(vec![server("", vec![])], &[some], &Given::default()).0, Verdict::Partly);
     let refused = ResourceAnswer { error: Some("403".into()), read: 0, objects: 0, ..secrets(&[], None) };
     assert_eq!(verdict_of(vec![server("", vec![])], &[refused], &Given::default()).0, Verdict::Unknown);
+    let cut = ResourceAnswer { error: Some("answered 429".into()), ..secrets(&[(KMS, 5, 5)], None) };
+    assert_eq!(verdict_of(vec![server("", vec![])], &[cut], &Given::default()).0, Verdict::Partly);
     let ill = ResourceAnswer { unreadable: vec!["default/a".into()], ..secrets(&[(KMS, 10, 10)], None) };
     assert_eq!(verdict_of(vec![server("", vec![])], &[ill], &Given::default()).0, Verdict::Finding);
     let empty = ResourceAnswer { read: 0, objects: 0, ..secrets(&[], None) };
