@@ -152,7 +152,6 @@ fn members_that_go_away_and_leaders_that_change_stop_no_scan() {
     fill(&mut truth, "/registry", 1500);
     let endpoints = cluster.endpoints().join(",");
     let whole = answer(&["etcd", "--endpoints", &endpoints, "--rate", "0"]);
-    let first = [&cluster.endpoints()[..1], &[]].concat().join(",");
 
     // The first endpoint is lost, which is the leader, too, or the second one is.
     let leader = cluster.leader().unwrap().unwrap();
@@ -177,5 +176,4 @@ fn members_that_go_away_and_leaders_that_change_stop_no_scan() {
     let both = format!("{},{}", endpoints, lab.etcd().endpoint());
     let (code, said) = refusal(&["etcd", "--endpoints", &both]);
     assert!(code == 3 && said.contains("give endpoints of one cluster only"), "{code} {said}");
-    assert!(!first.is_empty());
 }
