@@ -12,7 +12,6 @@ fn what_is_wrong_is_told_before_anything_is_opened_and_no_key_is_quoted() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let secret = "c2VjcmV0LXRoYXQtaXMtbmV2ZXItcXVvdGVkLTAwMDE=";
     fs::write(at("broken.yaml"), format!("kind: EncryptionConfiguration\nresources: {secret}\n")).unwrap();
-    fs::write(at("identity"), format!("AGE-SECRET-KEY-1{secret}\n")).unwrap();
     fs::write(at("records.json"), r#"{"files": [{"survey": {"records": [{"digest": "0f"}]}}]}"#).unwrap();
     fs::write(at("kms.yaml"), "kind: KmsConfiguration\n").unwrap();
     fs::write(at("full"), "").unwrap();
@@ -30,8 +29,6 @@ fn what_is_wrong_is_told_before_anything_is_opened_and_no_key_is_quoted() {
         ("recover drill a.db --kms unix:///run/a.sock".to_owned(), "NAME=unix://"),
         ("recover drill a.db --provider a".to_owned(), "--config"),
         (format!("recover drill a.db --config {}", at("kms.yaml")), "kms.yaml"),
-        (format!("recover drill a.db --identity {}", at("identity")), "line 1"),
-        (format!("recover drill a.db --identity {}", at("absent")), "absent"),
         (format!("recover drill a.db --encryption-config {}", at("broken.yaml")), "broken.yaml"),
         (format!("recover drill a.db --records {}", at("records.json")), "records[0]"),
     ] {

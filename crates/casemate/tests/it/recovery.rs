@@ -356,3 +356,14 @@ fn files_that_are_no_identity_are_told_and_not_quoted() {
     let identity = bench.file("identity", one);
     bench.run("test --identity FILE --value FILE", &[&identity, &bench.path("absent")], 2);
 }
+
+#[test]
+fn recover_tells_what_is_wrong_with_an_identity_before_anything_is_opened() {
+    let secret = "c2VjcmV0LXRoYXQtaXMtbmV2ZXItcXVvdGVkLTAwMDE=";
+    let bench = Bench::new();
+    let identity = bench.file("identity", format!("AGE-SECRET-KEY-1{secret}\n"));
+    for (path, says) in [(identity, "line 1"), (bench.path("absent"), "absent")] {
+        let done = casemate(&format!("recover drill a.db --identity {}", path.display())).assert().code(2);
+        assert!(told(&done).contains(says) && !told(&done).contains(secret), "{}", told(&done));
+    }
+}

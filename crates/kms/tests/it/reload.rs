@@ -270,9 +270,13 @@ async fn the_door_changes_behind_which_a_provider_goes_on() {
     let held = plugin.held().await;
     plugin.deliver(&whole(&text.replace("admin.sock", "window.sock"))).await;
     until("it is elsewhere", async || plugin.path("window.sock").exists()).await;
-    let (code, body) = get(&plugin.path("window.sock"), "/status").await;
-    let now: Document = serde_json::from_str(&body).unwrap();
-    assert_eq!((code, now.configuration.unwrap().reloads), (200, held.reloads + 1));
+    // It is open before it is said that it is.
+    until("it says so", async || {
+        let (code, body) = get(&plugin.path("window.sock"), "/status").await;
+        let now: Document = serde_json::from_str(&body).unwrap();
+        (code, now.configuration.unwrap().reloads) == (200, held.reloads + 1)
+    })
+    .await;
     until("the old one is gone", async || !plugin.path("admin.sock").exists()).await;
     plugin.end();
 }
