@@ -222,7 +222,7 @@ fn table<R: IntoIterator<Item = String>>(rows: impl IntoIterator<Item = R>) -> S
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
-    table.trim_fmt() + "\n"
+    if table.is_empty() { String::new() } else { table.trim_fmt() + "\n" }
 }
 
 #[cfg(test)]
@@ -238,5 +238,6 @@ mod tests {
     fn tables_are_columns_of_text() {
         let rows = [["a".to_owned(), "b".to_owned()], ["long".to_owned(), "c".to_owned()]];
         assert_eq!(table(rows), "a     b\nlong  c\n");
+        assert_eq!(table(Vec::<[String; 2]>::new()), "", "nothing to say, and nothing said");
     }
 }

@@ -48,7 +48,8 @@ pub enum NotTakenOver {
     /// A root key that is read with is missing.
     #[error(
         "provider {provider}: root key {name} ({id}) is missing, and what is wrapped under it alone could not be read \
-         any more; keep it (under `keys` of its token, or under readKeys), or list it under removedReadKeys once nothing needs it{}",
+         any more; {}{}",
+        stays(id),
         needed(seen)
     )]
     ReaderMissing {
@@ -115,6 +116,19 @@ pub enum NotTakenOver {
     },
 }
 
+/// What to do with a root key that is not in the file any more.
+fn stays(id: &LineagePrefix) -> String {
+    let place = if id.to_string().starts_with("pkcs11:") {
+        "`keys` of its token, or under readKeys"
+    } else {
+        "readKeys"
+    };
+    format!(
+        "if it is misspelled now, correct it; else keep it under {place}, or list it under removedReadKeys once nothing needs it; \
+         if it was misspelled before and never was a key, restart"
+    )
+}
+
 /// What a process has seen, for the end of a reason.
 pub(super) fn needed(seen: &[KeyId]) -> String {
     const NAMED: usize = 4;
@@ -127,7 +141,8 @@ pub(super) fn needed(seen: &[KeyId]) -> String {
             named.join(", "),
             count - NAMED
         ),
-        _ => format!("; of what this process has read, {} needs it", named.join(", ")),
+        1 => format!("; of what this process has read, {} needs it", named[0]),
+        _ => format!("; of what this process has read, {} need it", named.join(", ")),
     }
 }
 

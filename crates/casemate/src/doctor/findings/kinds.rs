@@ -99,7 +99,7 @@ pub(in crate::doctor) const KINDS: &[Kind] = &[
         "secret-open",
         seen::secrets,
         "Others on this host can use a key, PIN, token or passphrase.",
-        START,
+        "../how-to/openbao.md#3-a-way-to-log-in",
     ),
     error("state-unwritable", seen::state, "The plugin can't keep its record and its ledger.", START),
     error("state-open", seen::state, "Others can change the ledger: a key id may come back.", LEDGER),

@@ -37,6 +37,10 @@ fn a_reader_may_move_and_may_go_only_if_it_is_said() {
 
     let why = refused(&both, &of_prod(A, ""));
     assert!(why.contains(B) && why.contains("old") && why.contains("removedReadKeys"), "{why}");
+    assert!(
+        why.contains("misspelled before and never was a key, restart") && !why.contains("token"),
+        "{why}"
+    );
     let why = refused(&both, &of_prod(B, ""));
     assert!(why.contains(A) && why.contains("first"), "{why}");
 
