@@ -355,12 +355,16 @@ fn the_committed_values_of_kube_apiserver_open_and_no_changed_byte_does() {
         // The word `recovered`.
         let yaml = String::from_utf8(manifest.bytes.to_vec()).unwrap();
         assert!(yaml.contains("\"word\": \"cmVjb3ZlcmVk\""), "{}: {yaml}", file.display());
+        // A plugin's name is in no ciphertext: what opens the record opens it, whatever an EncryptionConfiguration calls it.
+        let kms = b"k8s:enc:kms:v2:";
+        let named = value.strip_prefix(kms).map(|rest| rest.iter().position(|byte| *byte == b':').unwrap());
+        let name = named.map_or(0..0, |length| kms.len()..kms.len() + length);
         let is_authenticated = !value.starts_with(b"k8s:enc:aescbc:");
         for at in 0..value.len() {
             let mut changed = value.clone();
             changed[at] ^= 0x10;
             // What begins as no encrypted value is plaintext to whoever reads it.
-            if changed.starts_with(b"k8s:enc:") && is_authenticated {
+            if changed.starts_with(b"k8s:enc:") && is_authenticated && !name.contains(&at) {
                 assert!(open(&mut opener, path, &changed).is_err(), "{}: byte {at}", file.display());
             }
         }
