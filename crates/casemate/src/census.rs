@@ -12,7 +12,7 @@
 //!
 //! `docs/reference/census.schema.json` is the schema of the JSON.
 mod answer;
-mod api;
+pub(crate) mod api;
 mod diff;
 pub(crate) mod etcd;
 mod object;
@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use crate::output::{Exit, Failure, Output};
+pub(crate) use answer::Configuration;
 use answer::Failed;
 use questions::Questions;
 pub(crate) use questions::read_configuration;

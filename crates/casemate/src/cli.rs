@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{audit, census, doctor, inspect, key, kms, manual, recover, recovery, version};
+use crate::{audit, census, doctor, inspect, key, kms, manual, migrate, recover, recovery, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,6 +42,9 @@ enum Noun {
     Key(key::Args),
     /// Any KMS v2 plugin, by its socket
     Kms(kms::Args),
+    /// Objects are written anew, so that they are encrypted as API servers encrypt now
+    #[command(long_about = migrate::ABOUT, after_help = migrate::EXIT_CODES)]
+    Migrate(Box<migrate::Args>),
     /// The way back from a snapshot of etcd and a key
     Recover(Box<recover::Args>),
     /// Identities that open what is written when no key service does
@@ -63,6 +66,7 @@ impl Noun {
             Self::Inspect(args) => inspect::run(args, output),
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
+            Self::Migrate(args) => migrate::run(&args, output),
             Self::Recover(args) => recover::run(*args, output),
             Self::Recovery(args) => recovery::run(args, output),
             Self::Completion(args) => manual::completion(args),

@@ -16,6 +16,7 @@
 //! * `host`: the configuration of a plugin host and its root keys, for commands that run there
 //! * `key`: root keys in files: new, add-version, activate, list, retire; of any kind: plan-rotation
 //! * `kms`: any KMS v2 plugin's socket: status, encrypt, decrypt, probe, refresh
+//! * `migrate`: objects are written anew
 //! * `recover`: what files of etcd hold, opened with keys: object, snapshot, drill, restore
 //! * `recovery`: identities for recovery: new, test
 //! * `manual`: man pages and shell completion
@@ -29,6 +30,7 @@ mod inspect;
 mod key;
 mod kms;
 mod manual;
+mod migrate;
 mod output;
 mod recover;
 mod recovery;

@@ -37,6 +37,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use casemate_wire::etcd::{RangeRequest, RangeResponse};
 pub use client::{Client, MAX_MESSAGE};
 pub use error::{Error, Failure, Fault};
 pub use page::PageFault;

@@ -28,9 +28,9 @@ pub(super) struct Answer {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Configuration {
     /// Where it is.
-    pub(super) file: String,
+    pub(crate) file: String,
     /// The hash that kube-apiserver shows for it in `apiserver_encryption_config_controller_last_config_info`.
-    pub(super) hash: String,
+    pub(crate) hash: String,
 }
 
 /// A file that could not be read.

@@ -10,7 +10,7 @@ pub(super) mod answer;
 mod bounds;
 mod judge;
 mod metrics;
-mod reach;
+pub(crate) mod reach;
 mod sample;
 
 use std::collections::BTreeMap;
@@ -96,6 +96,29 @@ pub(super) fn run(args: &ApiArgs, output: &Output) -> Result<Exit, Failure> {
     };
     output.sections(&answer, &answer.sections())?;
     Ok(answer.exit())
+}
+
+/// The key ids that one API server writes with, by provider as SHA-256; or why it does not tell.
+pub(crate) struct Writes {
+    pub(crate) server: String,
+    pub(crate) key_ids: Result<Vec<(String, String)>, String>,
+    /// SHA-256 of the EncryptionConfigurations that it says to run with.
+    pub(crate) configurations: Vec<String>,
+}
+
+/// What each API server writes with now.
+pub(crate) async fn writes(reach: &Reach) -> Result<Vec<Writes>, Failure> {
+    let mut told = Vec::new();
+    for server in reach.servers().await? {
+        let answer = server_answer(&server, sample::metrics(&server).await);
+        let key_ids = match &answer.error {
+            Some(error) => Err(error.clone()),
+            None => Ok(judge::current_key_ids(&answer)),
+        };
+        let (server, configurations) = (answer.server, answer.configurations);
+        told.push(Writes { server, key_ids, configurations });
+    }
+    Ok(told)
 }
 
 const LIMITS: [&str; 5] = [

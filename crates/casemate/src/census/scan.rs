@@ -198,7 +198,7 @@ impl Progress {
     }
 
     /// The same, where it was not known before how much there is.
-    pub(super) fn now_at(&mut self, done: u64, all: u64, count: u64) {
+    pub(crate) fn now_at(&mut self, done: u64, all: u64, count: u64) {
         let Some(next) = self.next else { return };
         self.all = all;
         let now = Instant::now();

@@ -134,7 +134,7 @@ fn wanted<'a>(provider: &str, providers: &BTreeSet<String>, given: &'a [String])
 }
 
 /// By provider, the one that it gave last.
-fn current_key_ids(server: &ServerAnswer) -> Vec<(String, String)> {
+pub(super) fn current_key_ids(server: &ServerAnswer) -> Vec<(String, String)> {
     let newest = |provider: &str| {
         server
             .key_ids

@@ -14,7 +14,7 @@ use crate::output::{Exit, Failure};
 
 /// How API servers are reached.
 #[derive(clap::Args)]
-pub(super) struct Reach {
+pub(crate) struct Reach {
     /// Kubeconfig; if left out, $KUBECONFIG or ~/.kube/config, and in a pod its service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -71,12 +71,22 @@ pub(super) enum AskError {
 impl Reach {
     /// Each server that is named, or the one of the context.
     pub(super) async fn servers(&self) -> Result<Vec<Server>, Failure> {
+        self.configs().await?.into_iter().map(|config| self.connect(config)).collect()
+    }
+
+    /// What each server that is named, or the one of the context, is asked with.
+    pub(crate) async fn configs(&self) -> Result<Vec<Config>, Failure> {
         let config = self.config().await?;
         let urls = match self.server.as_slice() {
             [] => std::slice::from_ref(&config.cluster_url),
             named => named,
         };
-        urls.iter().map(|url| self.server(&config, url)).collect()
+        Ok(urls.iter().map(|url| self.config_of(&config, url)).collect())
+    }
+
+    /// How long one request may take.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.request_timeout
     }
 
     async fn config(&self) -> Result<Config, Failure> {
@@ -96,7 +106,7 @@ impl Reach {
         }
     }
 
-    fn server(&self, config: &Config, url: &Uri) -> Result<Server, Failure> {
+    fn config_of(&self, config: &Config, url: &Uri) -> Config {
         let mut config = config.clone();
         if *url != config.cluster_url {
             config.tls_server_name = None;
@@ -108,7 +118,11 @@ impl Reach {
         config.connect_timeout = Some(self.request_timeout);
         // A request that is sent twice would be counted twice.
         config.default_retry = false;
-        let url = url.to_string().trim_end_matches('/').to_owned();
+        config
+    }
+
+    fn connect(&self, config: Config) -> Result<Server, Failure> {
+        let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = Client::try_from(config).map_err(|error| {
             let error = failed(&error);
             Failure::new(Exit::Usage, &format_args!("{url} {error}"))

@@ -15,43 +15,43 @@ use crate::output::{Exit, Failure, Output};
 pub(crate) struct Reach {
     /// Find endpoints, certificates and prefix in the files of this host: of kubeadm, RKE2, k3s or OpenShift
     #[arg(long, conflicts_with_all = ["endpoints", "cacert"])]
-    detect: bool,
+    pub(crate) detect: bool,
 
     /// Where the host's files are, if not at /
     #[arg(long, value_name = "DIR", default_value = "/", requires = "detect")]
-    root: PathBuf,
+    pub(crate) root: PathBuf,
 
     /// Members of one cluster, as https://HOST:PORT; may be given several times, or with commas
     #[arg(long, value_name = "URL", value_delimiter = ',', required_unless_present = "detect")]
-    endpoints: Vec<String>,
+    pub(crate) endpoints: Vec<String>,
 
     /// Certificate of the authority that etcd's certificates are by, PEM
     #[arg(long, value_name = "FILE")]
-    cacert: Option<PathBuf>,
+    pub(crate) cacert: Option<PathBuf>,
 
     /// Client certificate, PEM
     #[arg(long, value_name = "FILE", requires_all = ["key", "cacert"])]
-    cert: Option<PathBuf>,
+    pub(crate) cert: Option<PathBuf>,
 
     /// Its private key, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 
     /// The name that etcd's certificate has, if it is not that of the endpoint
     #[arg(long, value_name = "NAME")]
-    tls_server_name: Option<String>,
+    pub(crate) tls_server_name: Option<String>,
 
     /// User of etcd
     #[arg(long, value_name = "NAME", requires = "password_file")]
-    user: Option<String>,
+    pub(crate) user: Option<String>,
 
     /// File with the user's password; a line break at its end is none of it
     #[arg(long, value_name = "FILE", requires = "user")]
-    password_file: Option<PathBuf>,
+    pub(crate) password_file: Option<PathBuf>,
 
     /// How long to go on trying when no member answers any more, such as 30s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = crate::kms::timeout)]
-    patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 impl Reach {
