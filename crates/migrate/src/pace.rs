@@ -135,7 +135,7 @@ impl Pace {
             self.best = Some(mean);
             return self.set_width(width);
         }
-        if self.rounds % LOOK_EVERY == 0 {
+        if self.rounds.is_multiple_of(LOOK_EVERY) {
             self.looking = Some(self.width);
             return self.set_width(1);
         }

@@ -13,6 +13,7 @@ mod key_services;
 mod kms_client;
 mod leftovers;
 mod load;
+mod migrate;
 mod misbehaving;
 mod openbao;
 mod opener;
