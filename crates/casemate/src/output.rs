@@ -135,7 +135,7 @@ impl Output {
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet {
             // Nobody there to read it is no reason to fail.
-            let _ = writeln!(io::stderr(), "{text}");
+            let _ = writeln!(io::stderr(), "{}", printable(&text.to_string()));
         }
     }
 
@@ -155,11 +155,25 @@ impl Output {
     }
 }
 
-/// Pretty JSON with a final line break.
+/// Pretty JSON with a final line break, of which a terminal obeys nothing.
 pub(crate) fn to_json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value)
-        .map(|text| text + "\n")
-        .map_err(|error| Failure::new(Exit::Unknown, &error))
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::Unknown, &error))?;
+    Ok(harmless_json(&text) + "\n")
+}
+
+/// The same JSON. It escapes by itself only what is below U+0020, and what else is odd can stand in strings only.
+pub(crate) fn harmless_json(text: &str) -> String {
+    let mut harmless = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_odd(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                harmless += &format!("\\u{unit:04x}");
+            }
+        } else {
+            harmless.push(character);
+        }
+    }
+    harmless
 }
 
 /// Writes all of `bytes` to stdout. A reader that went away (`| head`) has what it wanted.
@@ -173,11 +187,18 @@ pub(crate) fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Text from outside, made harmless for a terminal: control characters become escapes.
+/// What a terminal obeys, what turns letters round, and what nobody sees.
+fn is_odd(character: char) -> bool {
+    character.is_control() && character != '\n'
+        || matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Text from outside, made harmless for a terminal: such characters become escapes.
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() && character != '\n' {
+        if is_odd(character) {
             shown.extend(character.escape_default());
         } else {
             shown.push(character);
@@ -232,6 +253,17 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(printable("a\x1b[31mb\r\u{9b}c\nd"), "a\\u{1b}[31mb\\r\\u{9b}c\nd");
+        assert_eq!(
+            printable("a\u{202e}b\u{200b}c\u{2028}d äöü 鍵"),
+            "a\\u{202e}b\\u{200b}c\\u{2028}d äöü 鍵"
+        );
+        let text = "a\x1b[2J\u{7f}\u{9b}\u{202e}\u{e0001}\n\"\\ 鍵";
+        let json = to_json(&text).unwrap();
+        assert!(
+            json.trim_end().chars().all(|character| character == '鍵' || matches!(character, ' '..='~')),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde::Serialize;
 pub use closed::{Closed, Given, closed};
 pub use coverage::{Judged, State, against};
 pub use diff::{Amount, Change, diff};
-pub use may_go::{Holder, MayGo, may_go, needs};
+pub use may_go::{Holder, MayGo, may_go, needs, unclear};
 
 use crate::survey::Survey;
 

@@ -33,11 +33,13 @@ use lru::LruCache;
 
 pub use casemate::{Casemate, RecordFault, suite_of};
 pub use envelope::Cipher;
+pub(crate) use envelope::is_encrypted;
 #[cfg(feature = "recover")]
 pub(crate) use kms_v2::source as source_of;
 pub use kms_v2::{Annotation, DekSource, DekSourceKind, KmsV2};
 pub use malformed::{Claim, Malformation, Malformed};
 pub use name::Name;
+pub(crate) use name::is_plain;
 pub use path::ObjectPath;
 
 /// How a value is encrypted.

@@ -33,6 +33,7 @@ use rusqlite::types::ValueRef;
 pub use error::{Error, Fault};
 pub use open::is_sqlite;
 
+use crate::classify::is_encrypted;
 use crate::mvcc::{Counts, Fingerprints, Item, KeyValue, Revision, Standing, StoreFacts, is_under};
 use crate::snapshot::Opened;
 use crate::survey::{Survey, Surveyor};
@@ -135,6 +136,9 @@ impl StateDb {
             }
             if !is_under(prefix, row.key) {
                 counts.outside += 1;
+                let values = [row.value, row.left_behind().unwrap_or_default()];
+                counts.outside_encrypted +=
+                    values.into_iter().filter(|value| is_encrypted(value)).count() as u64;
                 continue;
             }
             let is_newest = seen.insert(row.key);

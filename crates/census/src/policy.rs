@@ -66,6 +66,10 @@ pub struct Rule {
     /// Whether it holds for values, too, that were overwritten or deleted, and not compacted away.
     #[serde(default)]
     pub include_past: bool,
+    /// Whether resources that it names need not be there. Else one of which nothing is stored leaves the answer open, since a
+    /// name that is misspelled would be kept for ever.
+    #[serde(default)]
+    pub may_be_absent: bool,
 }
 
 /// Whether malformed values may be there.
@@ -145,6 +149,9 @@ pub struct Kept {
     pub unclear: Vec<String>,
 }
 
+/// Seconds by which clocks of two hosts may differ.
+const CLOCKS: u64 = 3600;
+
 const API_VERSION: &str = "casemate.dev/v1alpha1";
 const KIND: &str = "CensusPolicy";
 const KINDS: [&str; 5] = ["aescbc", "aesgcm", "secretbox", "kms:v1", "kms:v2"];
@@ -204,7 +211,7 @@ impl Policy {
             for (place, rule) in self.rules.iter().enumerate() {
                 match rule.chooses(&entry.group.resource) {
                     Some(false) => {}
-                    None if entry.live.values == 0 && !rule.include_past => {}
+                    None if !rule.looks_at(entry) => {}
                     None => kept.unclear.push(format!(
                         "rules[{place}]: whether it chooses {} depends on its API group, which the key in etcd does not tell",
                         entry.group.resource
@@ -216,6 +223,7 @@ impl Policy {
                 }
             }
         }
+        kept.unclear.extend(self.absent(survey));
         if survey.ungrouped > 0 {
             kept.unclear.push(format!("{} values were of too many kinds to be told apart", survey.ungrouped));
         }
@@ -229,7 +237,33 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Patterns of which nothing is stored, so that their rules judged nothing.
+    fn absent(&self, survey: &Survey) -> Vec<String> {
+        let rules = self.rules.iter().enumerate().filter(|(_, rule)| !rule.may_be_absent);
+        let patterns =
+            rules.flat_map(|(place, rule)| rule.resources.iter().map(move |one| (place, rule, one)));
+        let absent = patterns.filter(|(_, rule, pattern)| {
+            let judged = survey.groups.iter().filter(|entry| rule.looks_at(entry));
+            !judged.into_iter().any(|entry| may_match(pattern, &entry.group.resource))
+        });
+        absent
+            .map(|(place, _, pattern)| {
+                format!(
+                    "rules[{place}]: nothing that it could judge is stored of {pattern}: check the name, or write \
+                     `mayBeAbsent: true`"
+                )
+            })
+            .collect()
+    }
+}
+
 impl Rule {
+    /// Whether it holds for values that are there.
+    fn looks_at(&self, entry: &Entry) -> bool {
+        entry.live.values > 0 || self.include_past && entry.past.values > 0
+    }
+
     /// `None` if that depends on the group, which is not known.
     fn chooses(&self, resource: &Resource) -> Option<bool> {
         if let Some(resource) = resource.group_resource() {
@@ -238,16 +272,13 @@ impl Rule {
         if self.resources.contains(&ResourcePattern::All) {
             return Some(true);
         }
-        let may = self.resources.iter().any(|pattern| match pattern {
-            ResourcePattern::One(one) => one.resource == resource.name,
-            _ => true,
-        });
+        let may = self.resources.iter().any(|pattern| may_match(pattern, resource));
         (!may).then_some(false)
     }
 
     /// What is wrong with values that it chooses, if anything.
     fn judge(&self, entry: &Entry, now: u64) -> Option<String> {
-        if entry.live.values == 0 && !self.include_past {
+        if !self.looks_at(entry) {
             return None;
         }
         let encryption = &entry.group.encryption;
@@ -260,12 +291,25 @@ impl Rule {
         }
         let Age(most) = self.max_key_age.filter(|_| !encryption.is_plain())?;
         match encryption {
+            Encryption::KmsV2 { record: Some(record), .. } if record.created > now.saturating_add(CLOCKS) => {
+                let ahead = Age(record.created - now);
+                Some(format!("its local KEK was made {ahead} from now: a clock is wrong, here or there"))
+            }
             Encryption::KmsV2 { record: Some(record), .. } => {
                 let age = now.saturating_sub(record.created);
                 (age > most).then(|| format!("its local KEK is {} old; allowed are {}", Age(age), Age(most)))
             }
             _ => Some(format!("{encryption} does not say how old its key is; allowed are {}", Age(most))),
         }
+    }
+}
+
+/// Whether `pattern` chooses `resource`, or would for some API group where the key in etcd does not tell it.
+fn may_match(pattern: &ResourcePattern, resource: &Resource) -> bool {
+    match (resource.group_resource(), pattern) {
+        (Some(resource), _) => pattern.matches(&resource),
+        (None, ResourcePattern::One(one)) => one.resource == resource.name,
+        (None, _) => true,
     }
 }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use encryption::{Encryption, RecordKeys};
 pub use key::{Key, KeyError};
 
-use crate::classify::{Class, Classifier, Malformed, Name, ObjectPath};
+use crate::classify::{Class, Classifier, Malformed, Name, ObjectPath, is_plain};
 use crate::mvcc::{self, Counts, Item, Live, Standing, Store, StoreFacts};
 
 /// The most groups that are told apart.
@@ -52,6 +52,10 @@ pub struct Survey {
     pub past: u64,
     /// Revisions of keys outside of the prefix, at which nobody looked.
     pub outside: u64,
+    /// How many values of these are encrypted, by what they begin with, so that they need some key; absent where that is not
+    /// known.
+    #[serde(default)]
+    pub outside_encrypted: Option<u64>,
     /// Values, sorted by what they are.
     pub groups: Vec<Entry>,
     /// Values that are in no group, because there were too many groups.
@@ -240,8 +244,9 @@ impl Surveyor {
 
     /// The survey, with what etcd says of itself.
     pub fn finish(self, facts: &StoreFacts, counts: Counts) -> Survey {
-        let Counts { live, deleted, past, outside } = counts;
+        let Counts { live, deleted, past, outside, outside_encrypted } = counts;
         let mut survey = Survey { live, deleted, past, outside, ..self.survey };
+        survey.outside_encrypted = Some(outside_encrypted);
         survey.revision = facts.latest.map(|revision| revision.main);
         survey.compacted = facts.compacted.map(|revision| revision.main);
         survey.groups.sort_by(|one, other| one.group.cmp(&other.group));
@@ -306,7 +311,12 @@ impl Survey {
 
     /// Whether nothing was found where others have something: the prefix is another one.
     pub fn looked_elsewhere(&self) -> bool {
-        self.live + self.past + self.deleted == 0 && self.outside > 0
+        self.is_empty() && self.outside > 0
+    }
+
+    /// Whether nothing was found, so that nothing is proven: another etcd, one that was made anew, or another prefix.
+    pub fn is_empty(&self) -> bool {
+        self.live + self.past + self.deleted == 0
     }
 
     /// Adds the values of `others`, none of which is in two of them. What else a survey says is left alone, and groups
@@ -417,7 +427,7 @@ impl Resource {
     pub fn of(path: Option<ObjectPath<'_>>) -> Self {
         let known = path.filter(|path| {
             let texts = [path.resource, path.group.unwrap_or_default()];
-            texts.iter().all(|text| text.len() <= Self::LONGEST && !text.contains(char::is_control))
+            texts.iter().all(|text| text.len() <= Self::LONGEST && is_plain(text))
         });
         Self {
             name: known.map(|path| path.resource.to_owned()).unwrap_or_default(),

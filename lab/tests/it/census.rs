@@ -5,6 +5,7 @@ mod api;
 mod classes;
 mod etcd_files;
 mod ground_truth;
+mod hostile;
 mod kine;
 mod live;
 mod others;

@@ -20,6 +20,8 @@ pub(super) struct Answer {
     pub(super) encryption_config: Option<Configuration>,
     /// With `--needs`: what is under the key.
     pub(super) needs: Option<Vec<Holder>>,
+    /// With `--needs`: why it can't be told whether more is under the key.
+    pub(super) needs_unclear: Vec<String>,
     /// With `--may-go`: whether the key may go.
     pub(super) may_go: Option<MayGo>,
 }
@@ -94,7 +96,7 @@ impl Answer {
         } else if self.files.is_empty()
             || may_go == Some(Verdict::Unknown)
             || any(FileAnswer::is_unclear)
-            || self.needs.is_some() && any(|file| !file.survey.unseen.is_empty())
+            || !self.needs_unclear.is_empty()
         {
             Exit::Unknown
         } else if !self.failed.is_empty() {
@@ -126,7 +128,13 @@ impl Answer {
             sections.push(Section::new(format!("NOT READ  {file}: {error}")));
         }
         if let Some(holders) = &self.needs {
-            sections.push(held("NEEDED", holders));
+            let mut section = held("NEEDED", holders);
+            if holders.is_empty() {
+                for why in &self.needs_unclear {
+                    section.row([format!("CAN'T TELL: {why}")]);
+                }
+            }
+            sections.push(section);
         }
         if let Some(answer) = &self.may_go {
             sections.extend(may_go(answer));
@@ -174,6 +182,7 @@ impl FileAnswer {
             || is_asked && self.survey.ungrouped > 0
             || is_asked && self.survey.unseen.iter().any(|unseen| !unseen.is_past())
             || self.closed.is_some() && !self.survey.unseen.is_empty()
+            || is_asked && self.survey.is_empty()
             || self.survey.looked_elsewhere()
     }
 

@@ -85,6 +85,7 @@ impl Asked<'_> {
         let sources: Vec<Source<'_>> =
             scanned.iter().map(|one| Source { name: &one.file, survey: &one.survey }).collect();
         let config = self.config.as_ref().map(|(_, config)| config);
+        let needs_unclear = needs.as_ref().map(|key| answers::unclear(key, &sources)).unwrap_or_default();
         let needs = needs.as_ref().map(|key| answers::needs(key, &sources));
         let may_go = may_go.as_ref().map(|key| {
             let answer = answers::may_go(key, &sources, config);
@@ -98,7 +99,7 @@ impl Asked<'_> {
             ..one.into()
         });
         let encryption_config = self.config.as_ref().map(|(configuration, _)| configuration.clone());
-        Answer { files: files.collect(), failed, encryption_config, needs, may_go }
+        Answer { files: files.collect(), failed, encryption_config, needs, needs_unclear, may_go }
     }
 }
 

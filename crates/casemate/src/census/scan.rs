@@ -68,16 +68,27 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The files in a folder that are not hidden, by name.
+/// The most folders inside of each other.
+const DEEPEST: usize = 16;
+
+/// What is in a folder, and in those inside of it, by name, and is not hidden. What is no file is told of when it is opened:
+/// whoever asks of a folder of backups must hear of each that was not read.
 pub(super) fn files_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let unreadable =
-        |error: io::Error| Failure::new(Exit::Usage, &format_args!("{}: {error}", path.display()));
     let mut inside = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        if !is_hidden && entry.path().is_file() {
-            inside.push(entry.path());
+    let mut folders = vec![(path.to_owned(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        let unreadable =
+            |error: io::Error| Failure::new(Exit::Usage, &format_args!("{}: {error}", folder.display()));
+        for entry in std::fs::read_dir(&folder).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            // Links to folders are not followed: they may lead round.
+            let is_folder = entry.file_type().map_err(unreadable)?.is_dir();
+            match is_folder && depth < DEEPEST {
+                _ if is_hidden => {}
+                true => folders.push((entry.path(), depth + 1)),
+                false => inside.push(entry.path()),
+            }
         }
     }
     if inside.is_empty() {

@@ -72,6 +72,72 @@ fn what_is_no_file_of_etcd_leaves_every_question_open() {
     assert!(told.contains("NOT READ") && told.contains("notes.txt"), "{told}");
 }
 
+/// Nothing in a folder of backups is passed over in silence: what was not read may need the key.
+#[test]
+fn what_is_in_a_folder_and_can_not_be_read_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("backups/2026/november")).unwrap();
+    fs::create_dir(at("backups/empty")).unwrap();
+    fs::create_dir(at("elsewhere")).unwrap();
+    fs::write(at("backups/2026/november/notes.txt"), "no database").unwrap();
+    fs::write(at("backups/.hidden"), "no database").unwrap();
+    fs::write(at("backups/zero.db"), "").unwrap();
+    for (link, to) in
+        [("backups/dangling.db", "absent.db"), ("backups/linked", "../elsewhere"), ("backups/loop", "loop")]
+    {
+        std::os::unix::fs::symlink(to, at(link)).unwrap();
+    }
+    // Would wait for ever, were it opened to be read.
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("backups/fifo.db"), 0o600.into()).unwrap();
+    let line = format!("census snapshot {} --may-go aescbc:key1 --output json", at("backups").display());
+    let done = casemate(&line).assert().code(3);
+    let answer: Value = serde_json::from_slice(&done.get_output().stdout).unwrap();
+    let told: Vec<(String, String)> = answer["failed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| {
+            let file = one["file"].as_str().unwrap().strip_prefix(folder.path().to_str().unwrap()).unwrap();
+            (file.trim_start_matches("/backups/").to_owned(), one["error"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    let expected = [
+        ("2026/november/notes.txt", "of another program"),
+        ("dangling.db", "can't be opened"),
+        ("fifo.db", "is a FIFO"),
+        ("linked", "is a folder"),
+        ("loop", "can't be opened"),
+        ("zero.db", "is empty (0 bytes)"),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for ((file, error), (name, says)) in told.iter().zip(expected) {
+        assert!(file == name && error.contains(says), "{name}: {file} {error}");
+    }
+    assert_eq!(answer["may_go"]["unclear"].as_array().unwrap().len(), 1 + expected.len(), "{answer:#}");
+}
+
+/// A name of a file is somebody's text, too.
+#[test]
+fn what_is_not_read_is_told_without_commands_for_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "a\u{1b}[2J\u{9b}\u{202e}\u{200b}b\nc.db";
+    fs::write(folder.path().join(name), "no database").unwrap();
+    let path = folder.path().display();
+    for line in [
+        format!("census snapshot {path}"),
+        format!("census snapshot {path} --output json"),
+        format!("census snapshot {path} --may-go aescbc:key1"),
+        format!("census residue {path}"),
+        format!("census residue {path} --output json"),
+    ] {
+        let said = said(&casemate(&line).assert().code(3));
+        let odd = |character: &char| character.is_control() && *character != '\n' || !character.is_ascii();
+        assert_eq!(said.chars().filter(odd).collect::<String>(), "", "{line}: {said:?}");
+        assert!(said.contains("u{1b}[2J") || said.contains("\\u001b[2J"), "{line}: {said:?}");
+    }
+}
+
 #[test]
 fn a_kept_answer_is_compared_if_it_is_of_one_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ use casemate_encryption_config::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::classify::Name;
 use crate::survey::{Encryption, Group, Resource, Survey, Tally};
 
 /// A group, and how it stands to the configuration.
@@ -125,8 +126,9 @@ pub(super) fn reads(transformer: &Transformer<'_>, encryption: &Encryption) -> O
     }
     let local = provider.local_keys().iter().map(|key| key.name.as_str());
     let names: Vec<&str> = local.chain(provider.kms_name()).collect();
-    let begins = |name: &&str| name.split_once(':').is_some_and(|(begin, _)| begin == found);
-    match names.iter().position(|name| *name == found) {
+    let is = |name: &str| Name::new(name.as_bytes()).to_string() == found;
+    let begins = |name: &&str| name.split_once(':').is_some_and(|(begin, _)| is(begin));
+    match names.iter().position(|name| is(name)) {
         _ if names.iter().any(begins) => Some(Reads::Perhaps),
         place => place.map(Reads::Key),
     }

@@ -1,11 +1,13 @@
 //! What needs a key, and whether it may go.
+mod doubts;
+
 use casemate_encryption_config::{EncryptionConfiguration, Provider};
-use casemate_keys::Lineage;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Source, Verdict};
-use crate::survey::{Encryption, Entry, Group, Key, Survey, Tally};
+use crate::classify::Name;
+use crate::survey::{Encryption, Entry, Group, Key, Tally};
 
 /// Values of one group that a key opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -64,24 +66,17 @@ pub fn needs(key: &Key, sources: &[Source<'_>]) -> Vec<Holder> {
 pub fn may_go(key: &Key, sources: &[Source<'_>], config: Option<&EncryptionConfiguration>) -> MayGo {
     let held_by = needs(key, sources);
     let writes = config.map(|config| writes(key, config)).unwrap_or_default();
-    let mut unclear: Vec<String> =
-        sources.iter().flat_map(|source| source.survey.doubts(key, source.name)).collect();
-    if sources.is_empty() {
-        unclear.push("nothing was read".to_owned());
-    }
+    let is_configured = config.is_some_and(|config| names(key, config));
+    let unclear = doubts::doubts(key, sources, is_configured);
     let verdict = match (held_by.is_empty() && writes.is_empty(), unclear.is_empty()) {
         (false, _) => Verdict::No,
         (true, false) => Verdict::Unknown,
         (true, true) => Verdict::Yes,
     };
-    let mut notes = Vec::new();
-    if verdict == Verdict::Yes {
-        notes.push(
-            "no value names this key: compare its spelling with what names it. Files that were not given, and what \
-             was written since, are not in the answer"
-                .to_owned(),
-        );
-    }
+    let mut notes = match verdict {
+        Verdict::Yes => conditions(key, sources, config.is_some()),
+        _ => Vec::new(),
+    };
     let broken = |source: &Source<'_>| {
         let broken = source.survey.groups.iter().filter(|entry| entry.group.encryption.is_broken());
         let values: u64 = broken.map(Entry::values).sum();
@@ -91,6 +86,11 @@ pub fn may_go(key: &Key, sources: &[Source<'_>], config: Option<&EncryptionConfi
     };
     notes.extend(sources.iter().filter_map(broken));
     MayGo { key: key.clone(), verdict, held_by, writes, unclear, notes }
+}
+
+/// Why it can't be told that nothing is under `key`, where [`needs`] is empty.
+pub fn unclear(key: &Key, sources: &[Source<'_>]) -> Vec<String> {
+    doubts::doubts(key, sources, false)
 }
 
 impl MayGo {
@@ -116,6 +116,66 @@ fn alternatives(key: &Key, keys: Vec<Key>) -> Vec<Key> {
     }
 }
 
+/// What a yes stands on.
+fn conditions(key: &Key, sources: &[Source<'_>], is_configured: bool) -> Vec<String> {
+    let mut conditions = vec![
+        "no value names this key: compare its spelling with what names it. Files that were not given, another etcd \
+         (--etcd-servers-overrides), and what was written since, are not in the answer"
+            .to_owned(),
+        "it holds as long as nothing is written with this key: an API server does so until it has loaded a configuration \
+         without it, and a plugin until it has switched. If one did after this was read, ask again"
+            .to_owned(),
+    ];
+    if !is_configured {
+        conditions.push(
+            "whether API servers write with it was not asked: --encryption-config FILE tells for keys that it names"
+                .to_owned(),
+        );
+    }
+    if !matches!(key, Key::Local { .. } | Key::KmsV1(_) | Key::KmsV2(_)) {
+        conditions.push(
+            "which key a plugin writes with is in no file: `casemate kms status` shows it on each host"
+                .to_owned(),
+        );
+    }
+    let plugins: std::collections::BTreeSet<String> = sources
+        .iter()
+        .flat_map(|source| &source.survey.groups)
+        .filter_map(|entry| match &entry.group.encryption {
+            Encryption::KmsV1 { provider } => Some(format!("kms:v1:{provider}")),
+            Encryption::KmsV2 { provider, .. } => Some(format!("kms:v2:{provider}")),
+            _ => None,
+        })
+        .collect();
+    if matches!(key, Key::KmsV1(_) | Key::KmsV2(_) | Key::KeyId(_)) && !plugins.is_empty() {
+        let plugins: Vec<String> = plugins.into_iter().collect();
+        conditions.push(format!(
+            "values of plugins are there ({}): if one of them uses the same key of a key service by another name, that key \
+             is not free",
+            plugins.join(", ")
+        ));
+    }
+    conditions
+}
+
+/// Whether `config` has a key or a plugin of this name.
+fn names(key: &Key, config: &EncryptionConfiguration) -> bool {
+    config.entries.iter().flat_map(|entry| &entry.providers).any(|provider| match key {
+        Key::Local { cipher, name } => {
+            provider.field() == cipher.as_str()
+                && provider.local_keys().iter().any(|key| is_named(&key.name, name))
+        }
+        Key::KmsV1(name) => matches!(provider, Provider::KmsV1(kms) if is_named(&kms.name, name)),
+        Key::KmsV2(name) => matches!(provider, Provider::KmsV2(kms) if is_named(&kms.name, name)),
+        _ => false,
+    })
+}
+
+/// Whether `name` of a configuration is shown so.
+fn is_named(name: &str, shown: &str) -> bool {
+    Name::new(name.as_bytes()).to_string() == shown
+}
+
 /// Resources that are written with `key`.
 fn writes(key: &Key, config: &EncryptionConfiguration) -> Vec<String> {
     let written = |entry: &&casemate_encryption_config::Entry| {
@@ -124,9 +184,11 @@ fn writes(key: &Key, config: &EncryptionConfiguration) -> Vec<String> {
             (
                 Key::Local { cipher, name },
                 Provider::AesCbc(keys) | Provider::AesGcm(keys) | Provider::Secretbox(keys),
-            ) => first.field() == cipher.as_str() && keys.first().is_some_and(|key| key.name == *name),
-            (Key::KmsV1(name), Provider::KmsV1(kms)) => kms.name == *name,
-            (Key::KmsV2(name), Provider::KmsV2(kms)) => kms.name == *name,
+            ) => {
+                first.field() == cipher.as_str() && keys.first().is_some_and(|key| is_named(&key.name, name))
+            }
+            (Key::KmsV1(name), Provider::KmsV1(kms)) => is_named(&kms.name, name),
+            (Key::KmsV2(name), Provider::KmsV2(kms)) => is_named(&kms.name, name),
             _ => false,
         }
     };
@@ -137,65 +199,4 @@ fn writes(key: &Key, config: &EncryptionConfiguration) -> Vec<String> {
         .flat_map(|entry| &entry.resources)
         .map(ToString::to_string)
         .collect()
-}
-
-impl Survey {
-    /// Why a survey in which nothing is under `key` proves nothing.
-    fn doubts(&self, key: &Key, source: &str) -> Vec<String> {
-        let mut doubts = Vec::new();
-        if self.looked_elsewhere() {
-            doubts.push(format!(
-                "{source}: nothing is below {}, but {} revisions are elsewhere: give kube-apiserver's --etcd-prefix as --prefix",
-                self.prefix, self.outside
-            ));
-        }
-        doubts.extend(self.unseen.iter().map(|unseen| format!("{source}: {unseen}")));
-        if self.ungrouped > 0 {
-            doubts
-                .push(format!("{source}: {} values were of too many kinds to be told apart", self.ungrouped));
-        }
-        for (says, why) in [
-            (
-                unknown as fn(&Key, &Encryption) -> bool,
-                "are of a provider that is not known here, and may need any key",
-            ),
-            (silent, "are of plugins that don't say which root key they need"),
-            (ambiguous, "begin with this name up to its colon, and may be under it or under another"),
-        ] {
-            let doubtful = self.groups.iter().filter(|entry| says(key, &entry.group.encryption));
-            let values: u64 = doubtful.map(Entry::values).sum();
-            if values > 0 {
-                doubts.push(format!("{source}: {values} values {why}"));
-            }
-        }
-        doubts
-    }
-}
-
-fn unknown(_: &Key, encryption: &Encryption) -> bool {
-    encryption.is_unknown()
-}
-
-/// A root key in a key service may serve other plugins too. Ones in files and tokens have ids that are ours alone.
-fn silent(key: &Key, encryption: &Encryption) -> bool {
-    let Key::Root(lineage) = key else { return false };
-    let shared = lineage.parse().is_ok_and(|lineage: Lineage| !["file", "pkcs11"].contains(&lineage.kind()));
-    shared
-        && match encryption {
-            Encryption::KmsV1 { .. } => true,
-            Encryption::KmsV2 { record, faults, .. } => record.is_none() && faults.is_empty(),
-            _ => false,
-        }
-}
-
-/// A mark ends a name at its first colon, and names of keys may have one.
-fn ambiguous(key: &Key, encryption: &Encryption) -> bool {
-    let cut = |name: &str, found: &str| name.split_once(':').is_some_and(|(begin, _)| begin == found);
-    match (key, encryption) {
-        (Key::Local { cipher, name }, Encryption::Local { cipher: found, key }) => {
-            cipher.as_str() == found && cut(name, key)
-        }
-        (Key::KmsV1(name), Encryption::KmsV1 { provider }) => cut(name, provider),
-        _ => false,
-    }
 }

@@ -1,4 +1,5 @@
 use casemate_encryption_config::{EncryptionConfiguration, ServerFlags};
+use casemate_wire::kms_v2::stored::{self, EncryptedObject, StoredValue};
 
 use super::*;
 use crate::survey::tests::{
@@ -22,7 +23,7 @@ fn config(entries: &[(&str, &str)]) -> EncryptionConfiguration {
 fn keys(cipher: &str, names: &[&str]) -> String {
     let secret = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
     let keys: Vec<String> =
-        names.iter().map(|name| format!("{{name: '{name}', secret: {secret}}}")).collect();
+        names.iter().map(|name| format!("{{name: {name:?}, secret: {secret}}}")).collect();
     format!("{cipher}: {{keys: [{}]}}", keys.join(", "))
 }
 
@@ -115,7 +116,7 @@ fn a_key_may_go_when_nothing_is_left_under_it() {
         ("kms:v2:other", &mixed, Verdict::Yes, "spelling"),
         (ROOT, &mixed, Verdict::No, ""),
         ("root:transit:/transit/k8s/2/1764500000", &mixed, Verdict::Yes, "spelling"),
-        ("root:transit:/transit/k8s/2/1764500000", &foreign, Verdict::Unknown, "which root key"),
+        ("root:transit:/transit/k8s/2/1764500000", &foreign, Verdict::Unknown, "which key"),
         ("root:file:4f/2/9a", &foreign, Verdict::Yes, "spelling"),
         ("aescbc:key1", &later, Verdict::Unknown, "not known here"),
         ("aescbc:key1", &elsewhere, Verdict::Unknown, "--prefix"),
@@ -133,6 +134,244 @@ fn a_key_may_go_when_nothing_is_left_under_it() {
     let key: Key = "aesgcm:key1".parse().unwrap();
     let answer = may_go(&key, &[Source { name: "file", survey: &mixed }], None);
     assert_eq!(answer.with_doubts(["b.db: could not be read".to_owned()]).verdict, Verdict::Unknown);
+}
+
+/// Whether `key` may go, by what is below `prefix`, and all that is said.
+fn asked(key: &str, prefix: &str, values: &[(&str, Option<Vec<u8>>)]) -> (Verdict, String) {
+    let survey = survey_below(prefix, values);
+    let answer = may_go(&key.parse().unwrap(), &[Source { name: "file", survey: &survey }], None);
+    (answer.verdict, [answer.unclear, answer.notes].concat().join("\n"))
+}
+
+#[test]
+fn what_is_below_another_prefix_holds_every_key_back() {
+    let route = "/openshift.io/routes/a/one";
+    let secret = ("/kubernetes.io/secrets/a/one", sample(SECRETBOX));
+    for value in [sample(AESCBC), sample(KMS_V2), Some(b"k8s:enc:later:v9:".to_vec())] {
+        let values = [secret.clone(), (route, value)];
+        let (verdict, said) = asked("aescbc:other", "/kubernetes.io", &values);
+        assert_eq!(verdict, Verdict::Unknown, "{said}");
+        assert!(said.contains("1 encrypted values are not below /kubernetes.io"), "{said}");
+        // A part of the prefix is none either, and all is all.
+        assert_eq!(asked("aescbc:other", "/kubernetes.io/secrets", &values).0, Verdict::Unknown);
+    }
+    let values = [secret.clone(), (route, sample(AESCBC))];
+    assert_eq!(asked("aescbc:key1", "/", &values).0, Verdict::No);
+    assert_eq!(asked("aescbc:other", "/", &values).0, Verdict::Yes);
+    // Overwritten there, and deleted.
+    let past = [secret.clone(), (route, sample(AESCBC)), (route, None)];
+    assert_eq!(asked("aescbc:other", "/kubernetes.io", &past).0, Verdict::Unknown);
+    // What kube-apiserver and k3s keep beside their objects is under no key.
+    let beside = [secret, ("compact_rev_key", Some(b"12".to_vec())), ("/bootstrap/0123", sample(PROTOBUF))];
+    assert_eq!(asked("aescbc:other", "/kubernetes.io", &beside).0, Verdict::Yes);
+}
+
+#[test]
+fn an_etcd_in_which_nothing_is_proves_nothing() {
+    let (verdict, said) = asked("aescbc:key1", "/registry", &[]);
+    assert!(verdict == Verdict::Unknown && said.contains("another etcd"), "{said}");
+    let gone = [("/registry/secrets/a/one", sample(SECRETBOX)), ("/registry/secrets/a/one", None)];
+    assert_eq!(asked("aescbc:key1", "/registry", &gone).0, Verdict::Yes);
+}
+
+#[test]
+fn a_name_with_a_colon_is_not_missed_because_lengths_do_not_fit() {
+    // What kube-apiserver writes under a key that is called a:b.
+    for cipher in ["aescbc", "aesgcm", "secretbox"] {
+        let values = [("/registry/secrets/a/one", local(&format!("{cipher}:v1:a:b:")))];
+        let (verdict, said) = asked(&format!("{cipher}:a:b"), "/registry", &values);
+        assert!(verdict == Verdict::Unknown && said.contains("up to its colon"), "{cipher}: {said}");
+    }
+    let values = [("/registry/secrets/a/one", Some(b"k8s:enc:kms:v1:a:b:\0\x02xx".to_vec()))];
+    assert_eq!(asked("kms:v1:a:b", "/registry", &values).0, Verdict::Unknown);
+}
+
+#[test]
+fn what_is_damaged_holds_the_key_back_that_it_claims() {
+    let cut = |value: Option<Vec<u8>>, bytes: usize| {
+        let mut value = value.unwrap();
+        value.truncate(value.len() - bytes);
+        Some(value)
+    };
+    let root = "root:file:4f/2/9a";
+    for (value, held, free) in [
+        (cut(sample(AESCBC), 1), "aescbc:key1", "aescbc:other"),
+        (cut(sample(AESGCM), 20), "aesgcm:key1", "aescbc:key1"),
+        (Some(b"k8s:enc:secretbox:v1:ke".to_vec()), "secretbox:any", "aescbc:key1"),
+        (Some(b"k8s:enc:kms:v1:old:\0".to_vec()), "kms:v1:old", "kms:v1:other"),
+        (Some(b"k8s:enc:kms:v2:".to_vec()), "kms:v2:any", "kms:v1:any"),
+        (Some(b"k8s:enc:kms:v2:casemate:\x0a\x7f".to_vec()), "kms:v2:casemate", "kms:v2:other"),
+        (Some(b"k8s:enc:kms:v2:casemate:\x0a\x7f".to_vec()), "key-id:any", "kms:v2:other"),
+        (Some(b"k8s:enc:kms:v2:casemate:\x0a\x7f".to_vec()), root, "aescbc:key1"),
+    ] {
+        let values = [("/registry/secrets/a/one", value)];
+        let (verdict, said) = asked(held, "/registry", &values);
+        assert!(verdict == Verdict::Unknown && said.contains("are damaged"), "{held}: {said}");
+        let (verdict, said) = asked(free, "/registry", &values);
+        assert!(verdict == Verdict::Yes && said.contains("nobody can read"), "{free}: {said}");
+    }
+}
+
+#[test]
+fn a_slip_in_a_name_is_no_yes() {
+    let values = [
+        ("/registry/secrets/a/one", local("aescbc:v1:Key1:")),
+        ("/registry/secrets/a/two", local("secretbox:v1:caf\u{e9}:")),
+        ("/registry/secrets/a/three", local("aesgcm:v1:a\u{200b}\nb:")),
+        ("/registry/secrets/a/four", sample(KMS_V1)),
+    ];
+    let survey = survey_of(&values);
+    let may = |key: &str, config: Option<&EncryptionConfiguration>| {
+        may_go(&key.parse().unwrap(), &[Source { name: "file", survey: &survey }], config)
+    };
+    for (key, verdict) in [
+        ("aescbc:Key1", Verdict::No),
+        ("aescbc:key1", Verdict::Unknown),
+        ("aescbc: Key1", Verdict::Unknown),
+        ("aescbc:Key1\n", Verdict::Unknown),
+        ("aescbc:K\u{200b}ey1", Verdict::Unknown),
+        // Cyrillic.
+        ("aescbc:K\u{435}y1", Verdict::Unknown),
+        ("secretbox:caf\u{e9}", Verdict::No),
+        ("secretbox:cafe\u{301}", Verdict::Unknown),
+        ("secretbox:cafe", Verdict::Unknown),
+        // What can't be shown is found all the same.
+        ("aesgcm:a\u{200b}\nb", Verdict::No),
+        ("kms:v1:OLD", Verdict::Unknown),
+        ("aescbc:key2", Verdict::Yes),
+        ("aescbc:key-1", Verdict::Yes),
+        ("aesgcm:Key1", Verdict::Unknown),
+        ("secretbox:Key1", Verdict::Yes),
+        ("kms:v2:old", Verdict::Yes),
+    ] {
+        let answer = may(key, None);
+        assert_eq!(answer.verdict, verdict, "{key:?}: {answer:?}");
+        let similar = answer.unclear.iter().any(|text| text.contains("looks like this key"));
+        assert_eq!(similar, verdict == Verdict::Unknown, "{key:?}: {answer:?}");
+    }
+    // Where the configuration has a key of this very name, there are two.
+    let config = config(&[("secrets", &keys("aescbc", &["Key1", "key1"]))]);
+    assert_eq!(may("aescbc:key1", Some(&config)).verdict, Verdict::Yes);
+}
+
+#[test]
+fn a_name_that_can_not_be_shown_is_the_same_in_a_configuration() {
+    let survey = survey_of(&[("/registry/secrets/a/one", local("aescbc:v1:a\tb:"))]);
+    let config = config(&[("secrets", &keys("aescbc", &["a\tb"]))]);
+    let answer = may_go(&"aescbc:a\tb".parse().unwrap(), &[], Some(&config));
+    assert_eq!((answer.verdict, answer.writes.join(",")), (Verdict::No, "secrets".into()));
+    assert_eq!(against(&config, &survey)[0].state, State::Current);
+}
+
+#[test]
+fn what_a_later_version_wrote_may_need_any_key() {
+    let of = |change: &dyn Fn(&mut EncryptedObject)| {
+        let value = sample(KMS_V2).unwrap();
+        let mut object = stored::parse(&value).unwrap().object;
+        change(&mut object);
+        [("/registry/secrets/a/one", Some(StoredValue { provider: "casemate", object }.encode()))]
+    };
+    let keys = [
+        ROOT,
+        "root:file:4f/2/9a",
+        &format!("recovery:{}", "09".repeat(32)),
+        &format!("local-kek:{}", "00".repeat(32)),
+    ];
+    let record = |object: &mut EncryptedObject| {
+        object.annotations.insert("record.casemate.dev".into(), b"\x2a\0".as_slice().into());
+    };
+    let lost = |object: &mut EncryptedObject| object.annotations.clear();
+    for key in keys {
+        for values in [of(&record), of(&lost)] {
+            let (verdict, said) = asked(key, "/registry", &values);
+            assert!(verdict == Verdict::Unknown && said.contains("can't be read here"), "{key}: {said}");
+        }
+    }
+    // Another kind of DEK source.
+    let values = of(&|object| object.encrypted_dek_source_type = 2);
+    for key in [keys[0], "key-id:any", "kms:v2:casemate", "kms:v2:other", "aescbc:key1"] {
+        let (verdict, said) = asked(key, "/registry", &values);
+        assert!(verdict == Verdict::Unknown && said.contains("not known here"), "{key}: {said}");
+    }
+}
+
+/// One name in EncryptionConfigurations, and two plugins behind it, one after the other.
+#[test]
+fn plugins_of_one_name_are_told_apart_by_key_id() {
+    let ours = sample(KMS_V2).unwrap();
+    let object = stored::parse(&ours).unwrap().object;
+    let id = object.key_id.clone();
+    let other = |key_id: &str, annotation: Option<&str>| {
+        let mut object = object.clone();
+        object.key_id = key_id.to_owned();
+        object.encrypted_dek_source = b"sealed by another".as_slice().into();
+        object.annotations.clear();
+        if let Some(text) = annotation {
+            object.annotations.insert("version.example.com".into(), text.as_bytes().to_vec().into());
+        }
+        Some(StoredValue { provider: "casemate", object }.encode())
+    };
+    let survey = survey_of(&[
+        ("/registry/secrets/a/ours", Some(ours.clone())),
+        ("/registry/secrets/a/theirs", other("1", None)),
+        // The same key id, and something else beside it: still that key id's.
+        ("/registry/secrets/a/again", other("1", Some("2"))),
+    ]);
+    let held = |key: &str| {
+        let holders = needs(&key.parse().unwrap(), &[Source { name: "file", survey: &survey }]);
+        let mut examples: Vec<String> = holders.iter().flat_map(|one| one.live.examples.clone()).collect();
+        examples.sort();
+        examples.iter().map(|key| key.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(held(&format!("key-id:{id}")), "ours");
+    assert_eq!(held("key-id:1"), "again theirs");
+    assert_eq!(held("kms:v2:casemate"), "again ours theirs");
+    assert_eq!(held(ROOT), "ours");
+    let verdict =
+        |key: &str| may_go(&key.parse().unwrap(), &[Source { name: "file", survey: &survey }], None).verdict;
+    assert_eq!(verdict("key-id:2"), Verdict::Yes);
+    // The other plugin may use any key of a key service, by whatever name.
+    assert_eq!(verdict("root:transit:/transit/k8s/9/1"), Verdict::Unknown);
+    assert_eq!(verdict("root:file:4f/2/9a"), Verdict::Yes);
+}
+
+#[test]
+fn what_says_no_key_id_holds_every_key_id_back() {
+    let values = [("/registry/secrets/a/one", sample(KMS_V1))];
+    let (verdict, said) = asked("key-id:1", "/registry", &values);
+    assert!(verdict == Verdict::Unknown && said.contains("don't say"), "{said}");
+}
+
+/// A yes is of a moment, and of what was given.
+#[test]
+fn a_yes_says_what_it_stands_on() {
+    let values = [("/registry/secrets/a/one", sample(KMS_V2))];
+    let survey = survey_of(&values);
+    let config = config(&[("secrets", KMS)]);
+    let said = |key: &str, config| {
+        let answer = may_go(&key.parse().unwrap(), &[Source { name: "a", survey: &survey }], config);
+        assert_eq!(answer.verdict, Verdict::Yes, "{answer:?}");
+        answer.notes.join("\n")
+    };
+    let local = said("aescbc:key1", None);
+    for condition in ["spelling", "--etcd-servers-overrides", "until it has loaded", "--encryption-config"] {
+        assert!(local.contains(condition), "{condition}: {local}");
+    }
+    assert!(!said("aescbc:key1", Some(&config)).contains("was not asked"));
+    assert!(said("key-id:1", Some(&config)).contains("casemate kms status"));
+    // Its key in the key service may be the one of the plugin that is there.
+    assert!(said("kms:v2:old", Some(&config)).contains("kms:v2:casemate"));
+}
+
+#[test]
+fn one_file_twice_is_no_more_than_one() {
+    let survey = survey_of(&[("/registry/secrets/a/one", sample(AESCBC))]);
+    let source = Source { name: "file", survey: &survey };
+    for (key, verdict) in [("aescbc:key1", Verdict::No), ("aescbc:other", Verdict::Yes)] {
+        for sources in [&[source][..], &[source, source]] {
+            assert_eq!(may_go(&key.parse().unwrap(), sources, None).verdict, verdict);
+        }
+    }
 }
 
 #[test]

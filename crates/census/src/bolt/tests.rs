@@ -299,6 +299,43 @@ fn cycles_and_overlaps_end_with_their_page() {
 }
 
 #[test]
+fn a_free_list_that_lies_is_not_believed() {
+    let whole = sample();
+    let expected = everything(&whole).unwrap();
+    let with = |page: u64| {
+        let mut file = whole.clone();
+        for at in [0, 512] {
+            let mut meta = file[at..at + 80].to_vec();
+            meta[48..56].copy_from_slice(&page.to_le_bytes());
+            // Behind its header, the field that says where the list is.
+            assert_eq!(&file[at + 48..at + 56], &u64::MAX.to_le_bytes());
+            seal(&mut meta);
+            file[at..at + 80].copy_from_slice(&meta);
+        }
+        file
+    };
+    let pages = open(&whole).unwrap().meta().pages;
+    // A meta page, each page of a tree, none of the file, and one that would be the whole of memory.
+    for page in (0..=pages).chain([u64::MAX - 1, 1 << 40]) {
+        let file = with(page);
+        assert_eq!(open(&file).unwrap().meta().free_list, Some(page));
+        assert_eq!(everything(&file).unwrap(), expected, "{page}");
+    }
+    // One that frees a page in use, as often as its count can say.
+    let inventory = |file: &[u8]| -> Vec<u64> {
+        open(file).unwrap().inventory().unwrap().free_pages().map(|page| page.unwrap().0).collect()
+    };
+    let unused = inventory(&whole)[0];
+    let mut file = with(unused);
+    let list = &mut file[unused as usize * 512..][..512];
+    list[..8].copy_from_slice(&unused.to_le_bytes());
+    list[8..16].copy_from_slice(&[0x10, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    list[16..].chunks_exact_mut(8).for_each(|free| free.copy_from_slice(&4_u64.to_le_bytes()));
+    assert_eq!(everything(&file).unwrap(), expected);
+    assert_eq!(inventory(&file), [unused]);
+}
+
+#[test]
 fn each_fault_of_a_page_is_told_with_its_number() {
     let leaf = |change: &dyn Fn(&mut [u8])| {
         let mut file = three_levels(|writer, leaves| writer.branch(leaves));

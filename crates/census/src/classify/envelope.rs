@@ -58,6 +58,11 @@ impl Cipher {
     }
 }
 
+/// Whether a value begins as what some provider encrypted.
+pub(crate) fn is_encrypted(value: &[u8]) -> bool {
+    value.starts_with(ENCRYPTED)
+}
+
 pub(super) fn classify(
     value: &[u8],
     known: &mut LruCache<[u8; 32], Arc<KmsV2>>,

@@ -278,6 +278,21 @@ fn values_of_one_dek_source_share_what_is_told_of_it() {
 
 proptest! {
     #[test]
+    fn any_bytes_have_a_class(
+        mark in "(k8s\0|\\{|k8s:enc:((aescbc|aesgcm|secretbox|kms):v[12]:([a-z:]{0,5})?)?)?",
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+    ) {
+        let value = [mark.as_bytes(), &bytes].concat();
+        let class = classify(&value);
+        let is_marked = value.starts_with(b"k8s:enc:");
+        let is_plain = matches!(class, Class::PlainProtobuf | Class::PlainJson | Class::PlainOther);
+        prop_assert!(!(is_marked && is_plain), "{class:?}");
+        if let Class::Malformed(malformed) = &class {
+            prop_assert!(!malformed.reasons.is_empty());
+        }
+    }
+
+    #[test]
     fn any_change_gives_a_class_that_shows_nothing(
         sample in 0..8_usize, changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         tail in proptest::collection::vec(any::<u8>(), 0..9),

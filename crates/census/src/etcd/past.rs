@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::client::Watching;
 use super::pace::Pace;
 use super::{Client, Error, PageFault, page};
-use crate::classify::Name;
+use crate::classify::{Name, is_encrypted};
 use crate::mvcc::{Standing, is_under};
 use crate::survey::{Survey, Surveyor, Unseen};
 
@@ -20,6 +20,8 @@ pub(super) struct Past {
     pub(super) compacted: Option<u64>,
     /// Past values.
     pub(super) survey: Survey,
+    /// How many encrypted ones there are outside of the prefix.
+    pub(super) outside_encrypted: u64,
     /// What is not known.
     pub(super) unseen: Option<Unseen>,
 }
@@ -46,7 +48,7 @@ pub(super) async fn look(client: &mut Client, prefix: &str, newest: i64, pace: &
         // Then there is no past, and no change that the watch would end with.
         if start > newest || newest <= 1 {
             let survey = Surveyor::new(prefix).into_survey();
-            return Ok(Past { compacted, survey, unseen: None });
+            return Ok(Past { compacted, survey, outside_encrypted: 0, unseen: None });
         }
         let create = WatchCreateRequest {
             key: UNBOUNDED.into(),
@@ -70,7 +72,8 @@ pub(super) async fn look(client: &mut Client, prefix: &str, newest: i64, pace: &
             Outcome::Complete => {
                 let mut survey = reader.surveyor.into_survey();
                 survey.past = reader.past;
-                return Ok(Past { compacted, survey, unseen: None });
+                let outside_encrypted = reader.outside_encrypted;
+                return Ok(Past { compacted, survey, outside_encrypted, unseen: None });
             }
             Outcome::Compacted(revision) => {
                 compacted = Some(revision.unsigned_abs());
@@ -87,7 +90,7 @@ pub(super) async fn look(client: &mut Client, prefix: &str, newest: i64, pace: &
         why = "etcd was compacted again and again meanwhile".to_owned();
     }
     let survey = Surveyor::new(prefix).into_survey();
-    Ok(Past { compacted, survey, unseen: Some(Unseen::Past { since: compacted, why }) })
+    Ok(Past { compacted, survey, outside_encrypted: 0, unseen: Some(Unseen::Past { since: compacted, why }) })
 }
 
 /// Reads changes in their order.
@@ -97,11 +100,12 @@ struct Reader<'a> {
     newest: i64,
     surveyor: Surveyor,
     past: u64,
+    outside_encrypted: u64,
 }
 
 impl<'a> Reader<'a> {
     fn new(prefix: &'a str, start: i64, newest: i64) -> Self {
-        Self { prefix, at: start, newest, surveyor: Surveyor::new(prefix), past: 0 }
+        Self { prefix, at: start, newest, surveyor: Surveyor::new(prefix), past: 0, outside_encrypted: 0 }
     }
 
     async fn read(&mut self, client: &Client, mut watching: Watching, pace: &Pace) -> Result<Outcome, Error> {
@@ -146,6 +150,8 @@ impl<'a> Reader<'a> {
                 return Ok(Some(Outcome::Complete));
             }
             if !is_under(prefix(self.prefix), &pair.key) {
+                let before = event.prev_kv.as_ref().is_some_and(|before| is_encrypted(&before.value));
+                self.outside_encrypted += u64::from(before);
                 continue;
             }
             match &event.prev_kv {

@@ -11,6 +11,7 @@ use super::pace::Pace;
 use super::past::{self, Past};
 use super::reach::Reach;
 use super::{Client, Error, MAX_MESSAGE, page};
+use crate::classify::is_encrypted;
 use crate::mvcc::Standing;
 use crate::survey::{Survey, Surveyor, Unseen};
 
@@ -78,6 +79,9 @@ impl From<Error> for Missed {
 
 /// Keys of a segment, where pages are smaller: what is kept of a segment does not depend on their number.
 const JOINED: i64 = 500;
+
+/// The most keys outside of the prefix that are looked at.
+const LOOKED_AT_OUTSIDE: u64 = 1000;
 
 /// How often a member may be behind, or a page too large although it can't be smaller, before that is an error.
 const PATIENCE: u32 = 20;
@@ -152,14 +156,15 @@ impl Scanner {
             let (oldest, newest) = (oldest.unsigned_abs(), pinned.unsigned_abs());
             survey.unseen.push(Unseen::Moment { oldest, newest });
         }
-        let Past { compacted, survey: past, unseen } =
+        let Past { compacted, survey: past, outside_encrypted, unseen } =
             past::look(&mut self.client, prefix, pinned, &self.pace).await?;
         survey.compacted = compacted;
         survey.past = past.past;
         survey.absorb([&past]);
         survey.unseen.extend(unseen);
         survey.groups.sort_by(|one, other| one.group.cmp(&other.group));
-        survey.outside = self.outside(survey.live).await?;
+        (survey.outside, survey.outside_encrypted) = self.outside(survey.live).await?;
+        survey.outside_encrypted = survey.outside_encrypted.map(|now| now + outside_encrypted);
         Ok(survey)
     }
 
@@ -294,8 +299,9 @@ impl Scanner {
         }
     }
 
-    /// How many keys are elsewhere. If that may not be looked at, something must be here.
-    async fn outside(&mut self, inside: u64) -> Result<u64, Error> {
+    /// How many keys are elsewhere, and how many of these are encrypted, if they are few: other keys of an etcd of Kubernetes
+    /// are. If it may not be looked at, something must be here.
+    async fn outside(&mut self, inside: u64) -> Result<(u64, Option<u64>), Error> {
         let all = UNBOUNDED.to_vec();
         let request = RangeRequest {
             key: all.clone().into(),
@@ -303,11 +309,39 @@ impl Scanner {
             count_only: true,
             ..RangeRequest::default()
         };
-        match self.client.range(&request).await {
-            Ok(answer) => Ok(answer.count.unsigned_abs().saturating_sub(inside)),
-            Err(Error::Denied { .. }) if inside > 0 => Ok(0),
-            Err(error) => Err(error),
+        let keys = match self.client.range(&request).await {
+            Ok(answer) => answer.count.unsigned_abs().saturating_sub(inside),
+            Err(Error::Denied { .. }) if inside > 0 => return Ok((0, None)),
+            Err(error) => return Err(error),
+        };
+        let is_looked_at = keys <= LOOKED_AT_OUTSIDE;
+        Ok((keys, if is_looked_at { self.encrypted_outside().await? } else { None }))
+    }
+
+    /// How many encrypted values there are elsewhere; `None` if there came to be many meanwhile.
+    async fn encrypted_outside(&mut self) -> Result<Option<u64>, Error> {
+        let (mut looked_at, mut encrypted) = (0, 0);
+        for (mut start, end) in elsewhere(&self.options.prefix) {
+            loop {
+                let (key, range_end) = (start.clone(), end.clone());
+                let request = RangeRequest { key, range_end, ..RangeRequest::default() };
+                let answer = match self.ask(request, 0).await {
+                    Ok(answer) => answer,
+                    Err(Missed::Error(Error::Denied { .. })) => return Ok(None),
+                    Err(Missed::Error(error)) => return Err(error),
+                    // No revision was asked for.
+                    Err(Missed::Compacted) => return Ok(None),
+                };
+                looked_at += answer.kvs.len() as u64;
+                encrypted += answer.kvs.iter().filter(|pair| is_encrypted(&pair.value)).count() as u64;
+                match answer.kvs.last() {
+                    Some(_) if looked_at > 2 * LOOKED_AT_OUTSIDE => return Ok(None),
+                    Some(last) if answer.more => start = [&last.key[..], &[0]].concat().into(),
+                    _ => break,
+                }
+            }
         }
+        Ok(Some(encrypted))
     }
 }
 
@@ -395,4 +429,15 @@ fn ranges(prefix: &str) -> Vec<(Bytes, Bytes)> {
     // `0` comes after `/`.
     let below = (format!("{prefix}/").into(), format!("{prefix}0").into());
     vec![below, (prefix.to_owned().into(), Bytes::new())]
+}
+
+/// What [`ranges`] leaves out.
+fn elsewhere(prefix: &str) -> Vec<(Bytes, Bytes)> {
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    if prefix.is_empty() {
+        return Vec::new();
+    }
+    let all = || Bytes::from_static(UNBOUNDED);
+    let between = (format!("{prefix}\0").into(), format!("{prefix}/").into());
+    vec![(all(), prefix.to_owned().into()), between, (format!("{prefix}0").into(), all())]
 }

@@ -197,6 +197,49 @@ async fn the_past_is_all_that_changes_since_the_last_compaction_replaced() {
 }
 
 #[tokio::test]
+async fn encrypted_values_elsewhere_are_counted_or_known_not_to_be() {
+    let server = filled(20).await;
+    let outside = async |server: &StandIn| {
+        let found = survey(&[server]).await.unwrap();
+        assert_eq!(found.live, 20);
+        (found.outside, found.outside_encrypted)
+    };
+    assert_eq!(outside(&server).await, (0, Some(0)));
+    // The prefix itself is no key outside of it; what sorts right before and behind it is.
+    for key in ["compact_rev_key", "/a", "/registry", "/registry.", "/registry0", "/registry2/a", "/z"] {
+        server.put(key, b"plain");
+    }
+    let found = survey(&[&server]).await.unwrap();
+    assert_eq!((found.live, found.outside, found.outside_encrypted), (21, 6, Some(0)));
+    server.delete("/registry");
+    for (place, key) in ["/a", "/registry.", "/registry0", "/z"].into_iter().enumerate() {
+        server.put(key, VALUE);
+        assert_eq!(outside(&server).await, (6, Some(place as u64 + 1)), "{key}");
+    }
+    // Overwritten, and not compacted away.
+    server.put("/z", b"plain");
+    assert_eq!(outside(&server).await, (6, Some(4)));
+    server.compact();
+    assert_eq!(outside(&server).await, (6, Some(3)));
+    // Over several pages.
+    (0..900).for_each(|number| server.put(&format!("/other/{number}"), VALUE));
+    assert_eq!(outside(&server).await, (906, Some(903)));
+    // As many as another program has: nobody looks.
+    (900..1000).for_each(|number| server.put(&format!("/other/{number}"), VALUE));
+    let before = server.values_read();
+    assert_eq!(outside(&server).await, (1006, None));
+    assert_eq!(server.values_read() - before, 20);
+    // Nobody may.
+    let server = filled(20).await;
+    server.put("/other", VALUE);
+    server.on_range(|request, _| match &request.key[..] {
+        b"\0" => Err(Status::permission_denied("")),
+        _ => Ok(()),
+    });
+    assert_eq!(outside(&server).await, (0, None));
+}
+
+#[tokio::test]
 async fn a_watch_that_hides_something_shows_no_past() {
     type Change = fn(&mut WatchResponse) -> bool;
     let cases: [(Change, &str); 3] = [

@@ -103,7 +103,7 @@ fn live_and_past_values_are_those_that_were_written() {
     ];
     assert_eq!(short(&writer.path()), expected);
     let counts = values(&writer.path()).unwrap().1;
-    assert_eq!(counts, Counts { live: 3, deleted: 0, past: 4, outside: 1 });
+    assert_eq!(counts, Counts { live: 3, deleted: 0, past: 4, outside: 1, outside_encrypted: 0 });
 
     // As kine compacts: rows that were replaced and deletions go, and so do not the values that others carry.
     writer.run("DELETE FROM kine WHERE id IN (2, 3, 5, 6); UPDATE kine SET prev_revision = 8 WHERE id = 1");
@@ -121,6 +121,15 @@ fn live_and_past_values_are_those_that_were_written() {
     let plain = survey.groups.iter().find(|entry| entry.group.encryption.is_plain()).unwrap();
     assert_eq!((plain.live.values, plain.past.values), (1, 1), "{survey:?}");
     assert_eq!((survey.revision, survey.compacted, survey.outside), (Some(10), Some(8), 1));
+
+    // What is elsewhere needs a key, too; what a row carries of the one before counts.
+    let encrypted = Some("k8s:enc:aescbc:v1:key1:0123456789abcdef");
+    writer.row(11, "/openshift.io/routes/a", false, 0, encrypted, None);
+    writer.row(12, "/openshift.io/routes/a", true, 11, None, encrypted);
+    writer.run("DELETE FROM kine WHERE id = 11");
+    let counts = values(&writer.path()).unwrap().1;
+    assert_eq!((counts.outside, counts.outside_encrypted), (2, 1));
+    writer.run("DELETE FROM kine WHERE id = 12");
 
     // A deletion, and what older versions of kine wrote for one.
     writer.row(11, "/registry/secrets/a/c", true, 4, None, Some("old c"));

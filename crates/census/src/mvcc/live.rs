@@ -1,5 +1,6 @@
 //! Each key as it is now.
 use super::{Error, Fingerprints, Item, Revisions};
+use crate::classify::is_encrypted;
 
 /// Yields each key under a prefix once, with its newest value. After an error it is at its end.
 pub struct Live<'db> {
@@ -22,6 +23,8 @@ pub struct Counts {
     pub past: u64,
     /// Revisions of keys outside of the prefix.
     pub outside: u64,
+    /// How many of these wrote a value that is encrypted, by what it begins with.
+    pub outside_encrypted: u64,
 }
 
 /// Whether a value is what its key is now.
@@ -77,6 +80,7 @@ impl<'db> Live<'db> {
             return Ok(None);
         }
         let (counter, standing) = if !is_under(prefix, pair.key) {
+            counts.outside_encrypted += u64::from(is_encrypted(pair.value));
             (&mut counts.outside, None)
         } else if !seen.insert(pair.key) {
             (&mut counts.past, (!deletes).then_some(Standing::Past))

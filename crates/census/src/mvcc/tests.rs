@@ -70,7 +70,9 @@ fn live(file: &[u8], prefix: &str) -> Result<Found, Error> {
 }
 
 fn any_changes() -> impl Strategy<Value = Vec<Change>> {
-    let value = proptest::option::weighted(0.8, proptest::collection::vec(any::<u8>(), 0..300));
+    let bytes = proptest::collection::vec(any::<u8>(), 0..300);
+    let encrypted = "k8s:enc:[a-z]{0,9}".prop_map(String::into_bytes);
+    let value = proptest::option::weighted(0.8, prop_oneof![3 => bytes, 1 => encrypted]);
     proptest::collection::vec(("/(registry|registry2|other)(/[ab]){0,3}", value, any::<bool>()), 0..120)
         .prop_map(|changes| {
             let mut revision = Revision { main: 1, sub: 0 };
@@ -94,9 +96,12 @@ proptest! {
         let file = store_file(512, &changes, &[]);
         let within = |key: &[u8]| key == b"/registry" || key.starts_with(b"/registry/");
         let (mut expected, mut keys, mut outside) = (BTreeMap::new(), BTreeSet::new(), 0);
+        let mut outside_encrypted = 0;
         for (revision, key, value) in &changes {
             if !within(key) {
                 outside += 1;
+                let is_encrypted = value.as_ref().is_some_and(|value| value.starts_with(b"k8s:enc:"));
+                outside_encrypted += u64::from(is_encrypted);
                 continue;
             }
             keys.insert(key.clone());
@@ -110,7 +115,8 @@ proptest! {
             prop_assert_eq!(&found, &expected);
             let (live, all) = (expected.len() as u64, changes.len() as u64);
             let deleted = keys.len() as u64 - live;
-            prop_assert_eq!(counts, Counts { live, deleted, outside, past: all - outside - live - deleted });
+            let past = all - outside - live - deleted;
+            prop_assert_eq!(counts, Counts { live, deleted, outside, past, outside_encrypted });
         }
         let database = database(&file).unwrap();
         let store = Store::open(&database, false).unwrap();

@@ -74,7 +74,52 @@ fn what_cant_be_told_is_no_yes() {
     assert!(unclear(rule, &gadgets).contains("API group"));
     let elsewhere = survey_below("/other", &[("/registry/secrets/a/one", sample(AESCBC))]);
     assert!(unclear(rule, &elsewhere).contains("nothing is below /other"));
-    assert_eq!(unclear("rules: [{resources: [secrets], allow: ['kms:v2']}]", &gadgets), "");
+    let rule = "resources: [secrets], allow: ['kms:v2']";
+    assert_eq!(unclear(&format!("rules: [{{{rule}, mayBeAbsent: true}}]"), &gadgets), "");
+}
+
+#[test]
+fn a_rule_that_judges_nothing_is_no_yes() {
+    let unclear = |rule: &str, survey: &Survey| rules(rule).judge(survey, CREATED).unclear.join("\n");
+    let survey = survey_of(&[
+        ("/registry/secrets/a/one", sample(KMS_V2)),
+        ("/registry/configmaps/a/gone", sample(KMS_V2)),
+        ("/registry/configmaps/a/gone", None),
+    ]);
+    for (resources, says) in [
+        ("secrets", ""),
+        ("'*.*'", ""),
+        ("'*.'", ""),
+        ("secret", "stored of secret:"),
+        ("secrets.example.com", "stored of secrets.example.com:"),
+        ("'*.apps'", "stored of *.apps:"),
+        ("secrets, cofigmaps", "stored of cofigmaps:"),
+        // There was one.
+        ("configmaps", "stored of configmaps:"),
+    ] {
+        let rule = format!("resources: [{resources}], allow: ['kms:v2']");
+        let told = unclear(&format!("rules: [{{{rule}}}]"), &survey);
+        assert!(told.is_empty() == says.is_empty() && told.contains(says), "{resources}: {told}");
+        assert_eq!(unclear(&format!("rules: [{{{rule}, mayBeAbsent: true}}]"), &survey), "");
+    }
+    let past = "rules: [{resources: [configmaps], allow: ['kms:v2'], includePast: true}]";
+    assert_eq!(unclear(past, &survey), "");
+    // An etcd that was made anew keeps every policy.
+    assert!(unclear("rules: [{resources: ['*.*'], allow: ['kms:v2']}]", &survey_of(&[])).contains("*.*"));
+}
+
+#[test]
+fn a_key_that_is_of_the_future_is_not_young() {
+    let survey = survey_of(&[("/registry/secrets/a/one", sample(KMS_V2))]);
+    let policy = rules("rules: [{resources: [secrets], allow: ['kms:v2'], maxKeyAge: 90d}]");
+    let at = |now: u64| found(&policy, &survey, now).into_iter().map(|(_, what)| what).collect::<String>();
+    assert_eq!(at(CREATED + 90 * DAY), "");
+    assert!(at(CREATED + 90 * DAY + 1).contains("90 days old"));
+    // Clocks of two hosts are some minutes apart; a clock that stepped back by a day would keep a key young.
+    assert_eq!(at(CREATED - 3600), "");
+    for now in [CREATED - 3601, CREATED - DAY, 0] {
+        assert!(at(now).contains("a clock is wrong"), "{now}: {}", at(now));
+    }
 }
 
 #[test]
@@ -95,6 +140,18 @@ fn a_policy_that_would_be_kept_by_anything_is_refused() {
         (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc], maxKeyAge: 0d}}]"), "no age"),
         (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc], maxAge: 9d}}]"), "maxAge"),
         (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc]}}]\nmalformed: maybe"), "maybe"),
+        (&format!("{HEAD}rule: [{{resources: [secrets], allow: [aescbc]}}]"), "rule"),
+        (&format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc]}}]\nrules: []"), "rules"),
+        (
+            &format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc], include_past: true}}]"),
+            "include_past",
+        ),
+        (
+            &format!("{HEAD}rules: [{{resources: [secrets], allow: [aescbc]}}]\n---\n{HEAD}rules: []"),
+            "document",
+        ),
+        ("# nothing\n", ""),
+        ("rules", ""),
     ] {
         let error = Policy::parse(text).unwrap_err().to_string();
         assert!(error.contains(says), "{text}: {error}");

@@ -1,10 +1,11 @@
 //! How values of a group are encrypted, as it can be kept.
 use casemate_keys::Record;
+use casemate_wire::kms_v2::stored::StoredFault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Key;
-use crate::classify::{Casemate, Cipher, Claim, Class, DekSourceKind, KmsV2};
+use crate::classify::{Casemate, Cipher, Claim, Class, DekSourceKind, KmsV2, Malformation};
 
 /// How a value is encrypted, without what differs from one API server's start to the next.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -81,7 +82,11 @@ impl Encryption {
             Class::KmsV1 { provider } => Self::KmsV1 { provider: provider.to_string() },
             Class::KmsV2(kms) => Self::kms_v2(kms),
             Class::Malformed(malformed) => Self::Malformed {
-                claims: claimed(malformed.claims),
+                // A kind of DEK source that is not known here is one of a later Kubernetes, which can read it.
+                claims: match malformed.reasons.iter().any(is_later) {
+                    true => UNKNOWN_PROVIDER.to_owned(),
+                    false => claimed(malformed.claims),
+                },
                 name: malformed.name.as_ref().map(ToString::to_string),
             },
         }
@@ -154,6 +159,10 @@ impl RecordKeys {
             recovery: core.policy.recipients().iter().map(ToString::to_string).collect(),
         }
     }
+}
+
+fn is_later(reason: &Malformation) -> bool {
+    matches!(reason, Malformation::Refused(StoredFault::SourceType { .. }))
 }
 
 fn claimed(claim: Claim) -> String {

@@ -7,7 +7,7 @@ use casemate_keys::Lineage;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::classify::Cipher;
+use crate::classify::{Cipher, Name};
 
 /// Something that opens values: a key, or who has it.
 ///
@@ -69,7 +69,8 @@ impl FromStr for Key {
         }
         let is_hex =
             || name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let owned = || name.to_owned();
+        // As values show it: one that can't be shown is found by its digest.
+        let owned = || Name::new(name.as_bytes()).to_string();
         Ok(match kind {
             "kms:v1" => Self::KmsV1(owned()),
             "kms:v2" => Self::KmsV2(owned()),
@@ -86,6 +87,17 @@ impl FromStr for Key {
                 None => return Err(fault("its kind is not known")),
             },
         })
+    }
+}
+
+impl Key {
+    /// What follows its kind.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Local { name, .. } => name,
+            Self::KmsV1(name) | Self::KmsV2(name) | Self::KeyId(name) => name,
+            Self::LocalKek(name) | Self::Root(name) | Self::Recovery(name) => name,
+        }
     }
 }
 

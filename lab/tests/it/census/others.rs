@@ -8,10 +8,10 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use casemate_lab::{Apiserver, Encryption, Lab, Process, Tool};
+use casemate_lab::{Apiserver, Encryption, Lab, Plugin, Process, Tool};
 
 use super::{
-    ground_truth::GroundTruth,
+    ground_truth::{GroundTruth, Transaction},
     program::{census, secrets, text},
 };
 
@@ -88,6 +88,66 @@ fn may_go(file: &Path, key: &str, config: &Path) -> (i32, String) {
     let arguments = ["snapshot", text(file), "--may-go", key, "--encryption-config", text(config)];
     let (code, answer) = census(&arguments);
     (code, answer["may_go"]["verdict"].as_str().unwrap().to_owned())
+}
+
+/// Ours at first, and theirs later, under the name that the EncryptionConfiguration always had.
+#[test]
+fn two_plugins_behind_one_name_are_told_apart() {
+    let lab = Lab::builder("census one name").apiservers(0).start().unwrap();
+    let ours = Plugin::start(&lab, "ours").unwrap();
+    let root = lab.dir().join("root.hex");
+    let (_theirs, peer) = plugin(&lab, Tool::KmsPeer, &["-cluster-id", "theirs", "-key-file", text(&root)]);
+    let at = |socket: &Path| encryption(&["peer", "identity"], socket, socket);
+    let server = lab.add_apiserver(at(&ours.socket())).unwrap();
+    let cluster = Cluster { lab: &lab, server: &server };
+    cluster.create("ours");
+    let key = "/registry/secrets/default/ours";
+    let kept = lab.etcd().get(key).unwrap().unwrap();
+    let our_id = format!("key-id:{}", ours.key_id().unwrap());
+    // No server that has the other plugin reads it: it stands aside until that one has written.
+    server.kubectl(&["delete", "secret", "ours"]).unwrap();
+    server.set_encryption(at(&peer)).unwrap();
+    server.restart().unwrap();
+    cluster.create("theirs");
+    let mut back = Transaction::default();
+    back.put(key, &kept, 0);
+    let mut truth = GroundTruth::of(lab.etcd());
+    let revision = truth.commit(back);
+    truth.compact(revision);
+
+    let file = cluster.snapshot("both.db");
+    let (_, answer) = census(&["snapshot", text(&file)]);
+    let keys: Vec<&str> = answer["files"][0]["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|used| used["key"].as_str().unwrap())
+        .collect();
+    let ids: Vec<&str> = keys.iter().copied().filter(|key| key.starts_with("key-id:")).collect();
+    let their_id = *ids.iter().find(|id| **id != our_id).unwrap();
+    assert!(ids.len() == 2 && ids.contains(&our_id.as_str()), "{keys:?}");
+    let held = |key: &str| {
+        let (code, answer) = census(&["snapshot", text(&file), "--needs", key]);
+        let mut names: Vec<String> = answer["needs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|holder| holder["live"]["examples"].as_array().unwrap())
+            .map(|key| key.as_str().unwrap().rsplit('/').next().unwrap().to_owned())
+            .collect();
+        names.sort();
+        (code, names.join(" "))
+    };
+    assert_eq!(held(&our_id), (1, "ours".to_owned()));
+    assert_eq!(held(their_id), (1, "theirs".to_owned()));
+    assert_eq!(held("kms:v2:peer"), (1, "ours theirs".to_owned()));
+    // Only one of them left a record, which names one root key.
+    let root = *keys.iter().find(|key| key.starts_with("root:")).unwrap();
+    assert_eq!(held(root), (1, "ours".to_owned()));
+    let (code, answer) = census(&["snapshot", text(&file), "--have", &our_id]);
+    let closed = answer["files"][0]["closed"].as_array().unwrap();
+    assert_eq!((code, closed.len()), (1, 1), "{answer:#}");
+    assert_eq!(format!("key-id:{}", closed[0]["encryption"]["key_id"].as_str().unwrap()), their_id);
 }
 
 #[test]

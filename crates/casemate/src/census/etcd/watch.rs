@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::answer::named;
 use super::super::questions::Asked;
 use super::survey;
-use crate::output::{Exit, Failure, Output, Section, write_stdout};
+use crate::output::{Exit, Failure, Output, Section, harmless_json, write_stdout};
 
 /// How many passes the rate is told of.
 const WINDOW: usize = 6;
@@ -145,7 +145,11 @@ impl Pass {
             return output.sections(self, &[self.section()]);
         }
         let line = serde_json::to_string(self).map_err(|error| Failure::new(Exit::Unknown, &error))?;
-        if output.is_quiet() { Ok(()) } else { write_stdout(format!("{line}\n").as_bytes()) }
+        if output.is_quiet() {
+            Ok(())
+        } else {
+            write_stdout(format!("{}\n", harmless_json(&line)).as_bytes())
+        }
     }
 
     fn section(&self) -> Section {

@@ -36,6 +36,13 @@ fn left_open(answer: &Answer) -> Vec<String> {
                 counted(survey.outside, "revision is", "revisions are")
             ));
         }
+        if let Some(encrypted @ 1..) = survey.outside_encrypted {
+            open.push(format!(
+                "{file}: {} not below {}, and may be under any key; --prefix / takes all of them.",
+                counted(encrypted, "encrypted value is", "encrypted values are"),
+                survey.prefix
+            ));
+        }
         open.extend(survey.unseen.iter().map(|unseen| format!("{file}: {unseen}.")));
         if survey.ungrouped > 0 {
             open.push(format!(

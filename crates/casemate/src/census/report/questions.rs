@@ -19,7 +19,7 @@ pub(super) fn sections(answer: &Answer, made: &Made) -> Vec<Section> {
     sections.extend(policy(answer));
     sections.extend(configuration(answer));
     sections.extend(answer.may_go.as_ref().map(may_go));
-    sections.extend(answer.needs.as_ref().map(|holders| needs(holders, made)));
+    sections.extend(answer.needs.as_ref().map(|holders| needs(holders, &answer.needs_unclear, made)));
     sections.extend(closed(answer));
     sections
 }
@@ -211,11 +211,14 @@ fn sentence(text: &str) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-fn needs(holders: &[Holder], made: &Made) -> Section {
+fn needs(holders: &[Holder], unclear: &[String], made: &Made) -> Section {
     let key = made.needs.as_deref().unwrap_or_default();
     let mut blocks = Vec::new();
-    if holders.is_empty() {
+    if holders.is_empty() && unclear.is_empty() {
         blocks.push(Block::Note(Tone::Good, "Nothing in these files does.".to_owned()));
+    }
+    if holders.is_empty() {
+        blocks.extend(unclear.iter().map(|why| Block::Note(Tone::Open, sentence(why))));
     }
     blocks.extend(held("What needs it", holders));
     Section { title: format!("What needs {key}?"), blocks }

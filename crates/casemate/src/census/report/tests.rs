@@ -48,7 +48,7 @@ fn survey(groups: &[Value]) -> Survey {
     let sum =
         |standing: &str| groups.iter().map(|group| group[standing]["values"].as_u64().unwrap()).sum::<u64>();
     let survey = json!({"prefix": "/registry", "revision": 184_223, "compacted": 183_000, "live": sum("live"), "deleted": 3,
-        "past": sum("past"), "outside": 12, "groups": groups, "ungrouped": 0, "malformed": []});
+        "past": sum("past"), "outside": 12, "outside_encrypted": 0, "groups": groups, "ungrouped": 0, "malformed": []});
     serde_json::from_value(survey).unwrap()
 }
 
@@ -100,7 +100,14 @@ fn file(name: &str, survey: Survey) -> FileAnswer {
 }
 
 fn answer(files: Vec<FileAnswer>) -> Answer {
-    Answer { files, failed: Vec::new(), encryption_config: None, needs: None, may_go: None }
+    Answer {
+        files,
+        failed: Vec::new(),
+        encryption_config: None,
+        needs: None,
+        needs_unclear: Vec::new(),
+        may_go: None,
+    }
 }
 
 /// With all questions asked.
@@ -119,6 +126,7 @@ fn asked(name: &str, survey: Survey, key: &str) -> Answer {
             hash: "sha256:6b1c…".to_owned(),
         }),
         needs: Some(answers::needs(&key, &sources)),
+        needs_unclear: answers::unclear(&key, &sources),
         may_go: Some(answers::may_go(&key, &sources, Some(&config))),
         ..answer(vec![of_it])
     }

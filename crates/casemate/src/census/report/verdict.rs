@@ -106,7 +106,8 @@ fn needs(answer: &Answer, made: &Made) -> Option<(Tone, String)> {
     let (holders, key) = (answer.needs.as_ref()?, made.needs.as_deref()?);
     let (live, past) = sum(holders.iter().map(|holder| (&holder.live, &holder.past)));
     Some(match live + past {
-        0 => (Tone::Good, format!("Nothing is under {key}")),
+        0 if answer.needs_unclear.is_empty() => (Tone::Good, format!("Nothing is under {key}")),
+        0 => (Tone::Open, format!("It can't be told whether something is under {key}")),
         _ => (Tone::Bad, format!("{} under {key}", with_verb(live, past))),
     })
 }
