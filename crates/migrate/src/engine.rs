@@ -137,7 +137,6 @@ impl Migration<'_> {
             observe,
             begun: Instant::now(),
             succeeded: Instant::now(),
-            done: 0,
             failing: 0,
         };
         let ended = match source {
@@ -197,6 +196,14 @@ impl Migration<'_> {
 }
 
 impl Pages<'_> {
+    /// After it was waited for in vain: what is to be told of what is left, if it is not all that is away.
+    async fn give_up(&mut self) -> Option<Page> {
+        match self {
+            Self::Listing(listing) => listing.give_up().await,
+            Self::Etcd(_) => None,
+        }
+    }
+
     async fn next(&mut self) -> Result<Page, Missed> {
         match self {
             Self::Listing(listing) => listing.next().await,

@@ -5,7 +5,8 @@
 //! `width × (1 − best / now)` wait. The width grows by one a round while few of them wait and shrinks while many do, so
 //! that it settles where the server is busy and others find it quick. What the best of times is changes with what others
 //! do: now and then a few requests go one by one to see. A server that says that it is too busy, or that can't be
-//! reached, halves the width at once and is left alone for a while.
+//! reached, halves the width at once and is left alone for a while; how much was too much is tried again seldom, and more
+//! seldom each time.
 use std::time::Duration;
 
 /// Bounds of a [`Pace`].
@@ -46,6 +47,11 @@ pub struct Pace {
     rounds: u32,
     /// To which width it returns when a few requests have gone one by one.
     looking: Option<usize>,
+    /// More than this was too much.
+    ceiling: usize,
+    /// After how many rounds at the ceiling one more is tried, and how many there were.
+    doubt: u32,
+    at_ceiling: u32,
     /// Bad signs since the last answer: each makes the rest longer.
     in_a_row: u32,
     resting_until: Duration,
@@ -62,6 +68,8 @@ struct Round {
 const FIRST: usize = 4;
 /// After so many rounds, a few requests go one by one.
 const LOOK_EVERY: u32 = 100;
+/// The first [`Pace::doubt`], and the longest.
+const DOUBTS: [u32; 2] = [8, 1024];
 /// The first rest, if the server says nothing.
 const SHORTEST_REST: Duration = Duration::from_millis(100);
 /// The longest rest, whatever it says: a proxy in between may say anything.
@@ -87,6 +95,9 @@ impl Pace {
             round: Round::default(),
             rounds: 0,
             looking: Some(FIRST),
+            ceiling: limits.widest,
+            doubt: DOUBTS[0],
+            at_ceiling: 0,
             in_a_row: 0,
             resting_until: Duration::ZERO,
         }
@@ -118,6 +129,11 @@ impl Pace {
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.resting_until = now + wanted.map_or(guess, |wanted| wanted.max(guess)).min(LONGEST_REST);
         let width = self.looking.take().unwrap_or(self.width);
+        if let Sign::Throttled { .. } = sign {
+            self.ceiling = (width - 1).max(1);
+            self.doubt = (self.doubt * 2).min(DOUBTS[1]);
+            self.at_ceiling = 0;
+        }
         self.set_width(width / 2);
         self.is_searching = false;
     }
@@ -143,7 +159,14 @@ impl Pace {
         self.best = Some(best);
         let waiting = self.width as f64 * (1.0 - best.as_secs_f64() / mean.as_secs_f64());
         if waiting < f64::from(self.limits.few) {
-            self.set_width(if self.is_searching { self.width * 2 } else { self.width + 1 });
+            let wider = if self.is_searching { self.width * 2 } else { self.width + 1 };
+            self.set_width(wider);
+            if wider > self.ceiling {
+                self.at_ceiling += 1;
+                if self.at_ceiling > self.doubt {
+                    (self.ceiling, self.at_ceiling) = (self.ceiling + 1, 0);
+                }
+            }
         } else {
             self.is_searching = false;
             let shrink = if waiting > f64::from(self.limits.many) { (self.width / 8).max(1) } else { 0 };
@@ -152,7 +175,7 @@ impl Pace {
     }
 
     fn set_width(&mut self, width: usize) {
-        self.width = width.clamp(1, self.limits.widest);
+        self.width = width.min(self.ceiling).clamp(1, self.limits.widest);
         self.round = Round::default();
     }
 }
@@ -238,6 +261,29 @@ mod tests {
         let mut pace = Pace::new(Limits::default());
         pace.observe(now, Sign::Throttled { after: Some(Duration::from_secs(3600)) });
         assert_eq!(pace.rest(now), LONGEST_REST);
+    }
+
+    #[test]
+    fn a_server_with_few_seats_is_told_seldom_that_there_are_more() {
+        for seats in [1_usize, 3, 10] {
+            let mut pace = Pace::new(Limits::default());
+            let (mut now, mut throttled, mut answered, mut rested) =
+                (Duration::ZERO, 0, 0_u32, Duration::ZERO);
+            while answered < 5000 {
+                if pace.width() > seats {
+                    throttled += 1;
+                    pace.observe(now, Sign::Throttled { after: Some(Duration::from_secs(1)) });
+                    rested += pace.rest(now);
+                    now += pace.rest(now);
+                }
+                answered += 1;
+                now += MS;
+                pace.observe(now, Sign::Answered(5 * MS));
+            }
+            assert!((1..25).contains(&throttled), "{throttled} times with {seats} seats");
+            assert!(rested < Duration::from_secs(40), "{rested:?} with {seats} seats");
+            assert!(pace.width() <= seats + 1);
+        }
     }
 
     #[test]

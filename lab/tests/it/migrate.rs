@@ -1,6 +1,9 @@
 //! `casemate migrate` on real servers: everything is stale before, and a census says what is after.
 
+mod interrupted;
+mod refused;
 mod story;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -138,8 +141,15 @@ impl<'lab> Scene<'lab> {
 
     /// `casemate migrate`, at these servers.
     fn command(&self, servers: &[usize], by_etcd: bool, arguments: &[&str]) -> Command {
+        let mut command = self.command_with(servers, by_etcd, arguments);
+        command.arg("--kubeconfig").arg(self.kubeconfig());
+        command
+    }
+
+    /// The same without a kubeconfig.
+    fn command_with(&self, servers: &[usize], by_etcd: bool, arguments: &[&str]) -> Command {
         let mut command = Command::new(product("casemate").unwrap());
-        command.args(["migrate", "--output", "json", "--kubeconfig"]).arg(self.kubeconfig());
+        command.args(["migrate", "--output", "json"]);
         for server in servers {
             command.args(["--server", &self.server(*server).url()]);
         }
@@ -153,7 +163,12 @@ impl<'lab> Scene<'lab> {
 
     /// Of the administrator, who trusts all API servers.
     fn kubeconfig(&self) -> PathBuf {
-        let path = self.lab.dir().join("admin.kubeconfig");
+        self.kubeconfig_of("admin", self.server(0).token())
+    }
+
+    /// Of whoever has `token`.
+    fn kubeconfig_of(&self, name: &str, token: &str) -> PathBuf {
+        let path = self.lab.dir().join(format!("{name}.kubeconfig"));
         let authorities = self.lab.dir().join("authorities.pem");
         let pems: Vec<u8> =
             self.lab.apiservers().iter().flat_map(|server| fs::read(server.certificate()).unwrap()).collect();
@@ -162,7 +177,7 @@ impl<'lab> Scene<'lab> {
             "apiVersion": "v1", "kind": "Config", "current-context": "a",
             "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
             "clusters": [{"name": "a", "cluster": {"server": self.server(0).url(), "certificate-authority": authorities}}],
-            "users": [{"name": "a", "user": {"token": self.server(0).token()}}],
+            "users": [{"name": "a", "user": {"token": token}}],
         });
         fs::write(&path, config.to_string()).unwrap();
         path

@@ -64,9 +64,11 @@ struct ListMetadata {
 
 #[derive(Deserialize)]
 struct List {
+    kind: String,
     #[serde(default)]
     metadata: ListMetadata,
-    items: Vec<Item>,
+    /// Null if there are none.
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Deserialize)]
@@ -76,10 +78,10 @@ struct Item {
 
 impl Listed {
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
-        let List { metadata, items } = serde_json::from_slice(body).ok()?;
-        let items: Vec<Object> = items.into_iter().map(|item| item.metadata).collect();
+        let List { kind, metadata, items } = serde_json::from_slice(body).ok()?;
+        let items: Vec<Object> = items.into_iter().flatten().map(|item| item.metadata).collect();
         let is_whole = |object: &Object| !object.name.is_empty() && !object.resource_version.is_empty();
-        items.iter().all(is_whole).then_some(Self {
+        (kind == "PartialObjectMetadataList" && items.iter().all(is_whole)).then_some(Self {
             items,
             behind: if metadata.next.is_empty() { Some(0) } else { metadata.remaining_item_count },
             next: metadata.next,
@@ -172,9 +174,16 @@ mod tests {
             (listed.items[0].position().as_str(), listed.next.as_str(), listed.behind),
             ("a/one", "abc", Some(7))
         );
-        let last = Listed::read(br#"{"metadata":{"resourceVersion":"9"},"items":[]}"#).unwrap();
-        assert_eq!((last.next.as_str(), last.behind), ("", Some(0)));
-        for nonsense in [&b"{}"[..], b"", br#"{"items":[{"metadata":{"name":"a"}}]}"#] {
+        for none in ["[]", "null"] {
+            let body = format!(
+                r#"{{"kind":"PartialObjectMetadataList","metadata":{{"resourceVersion":"9"}},"items":{none}}}"#
+            );
+            let last = Listed::read(body.as_bytes()).unwrap();
+            assert_eq!((last.items.len(), last.next.as_str(), last.behind), (0, "", Some(0)));
+        }
+        let nameless = br#"{"kind":"PartialObjectMetadataList","items":[{"metadata":{"name":"a"}}]}"#;
+        let full = br#"{"kind":"SecretList","items":[]}"#;
+        for nonsense in [&b"{}"[..], b"", nameless, full] {
             assert!(Listed::read(nonsense).is_none());
         }
     }

@@ -15,17 +15,23 @@ pub(super) struct Work {
     pub(super) tries: u32,
     /// How often others were quicker.
     pub(super) conflicts: u32,
-    /// How often the server wanted to be left alone while others were served.
+    /// How often the answer to it was that the server is too busy.
     pub(super) waits: u32,
-    /// How many objects were done when it last did.
-    pub(super) done_then: u64,
+    /// How often that was so although the server served reads of it.
+    pub(super) idle_waits: u32,
 }
+
+/// After so many waits, a read tells whether it is the server.
+const WAITS: u32 = 2;
 
 /// What came of it.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) work: Work,
     pub(super) verdict: Verdict,
+    /// Of [`Verdict::Wait`]: whether the server serves reads meanwhile. A webhook can say that it is too busy, too, and is not
+    /// asked about reads.
+    pub(super) is_served: bool,
     /// Whether a server wrote it.
     pub(super) is_written: bool,
     pub(super) signs: Vec<Sign>,
@@ -33,7 +39,7 @@ pub(super) struct Outcome {
 
 impl Work {
     pub(super) fn new(item: Item) -> Self {
-        Self { item, tries: 0, conflicts: 0, waits: 0, done_then: u64::MAX }
+        Self { item, tries: 0, conflicts: 0, waits: 0, idle_waits: 0 }
     }
 
     /// Writes it; where an answer leaves it open what happened, a read tells.
@@ -52,7 +58,12 @@ impl Work {
                     Verdict::Ask(cause) => (cause, Some(version.clone())),
                     verdict => {
                         is_written = object.is_some_and(|object| object.resource_version != *version);
-                        return Outcome { work: self, verdict, is_written, signs };
+                        let is_wait = matches!(verdict, Verdict::Wait { .. }) && answer.is_ok();
+                        let is_served = is_wait && self.waits >= WAITS && {
+                            let (answer, _) = split(api.read(&target, namespace, name).await);
+                            of_write(&answer) == Verdict::Done
+                        };
+                        return Outcome { work: self, verdict, is_served, is_written, signs };
                     }
                 }
             }
@@ -68,7 +79,7 @@ impl Work {
             self.item.uid = Some(object.uid).filter(|uid| !uid.is_empty());
             self.item.version = Some(object.resource_version);
         }
-        Outcome { work: self, verdict, is_written, signs }
+        Outcome { work: self, verdict, is_served: false, is_written, signs }
     }
 }
 

@@ -26,8 +26,6 @@ pub(super) struct Crew<'a, S, O> {
     pub(super) begun: Instant,
     /// When an object was done, or a list came, the last time.
     pub(super) succeeded: Instant,
-    /// How many objects were done.
-    pub(super) done: u64,
     /// How many writes failed in a row that may succeed later.
     pub(super) failing: u64,
 }
@@ -36,8 +34,8 @@ pub(super) struct Crew<'a, S, O> {
 const FAILING: u64 = 50;
 /// How often others may be quicker with one object.
 const CONFLICTS: u32 = 8;
-/// How often one object may be told to wait while others are done.
-const WAITS: u32 = 8;
+/// How often one object may be told to wait although it can be read.
+const IDLE_WAITS: u32 = 3;
 /// Each pause between rounds is at most so long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
@@ -57,8 +55,11 @@ impl<S: CursorStore, O: FnMut(&Progress, Duration)> Crew<'_, S, O> {
                 Err(Missed::Stop(why)) => return Err(Stop::Because(why)),
                 Err(Missed::Wait { after, busy }) => {
                     self.observe(if busy { Sign::Throttled { after } } else { Sign::Unreached });
-                    self.rest().await?;
-                    continue;
+                    let Err(stop) = self.rest().await else { continue };
+                    match pages.give_up().await {
+                        Some(page) if !self.migration.cancel.is_cancelled() => page,
+                        _ => return Err(stop),
+                    }
                 }
             };
             self.succeeded = Instant::now();
@@ -158,7 +159,7 @@ impl<S: CursorStore, O: FnMut(&Progress, Duration)> Crew<'_, S, O> {
 
     /// What becomes of an object. One that is to be tried at once comes back.
     fn settle(&mut self, outcome: Outcome, lane: &mut Lane, is_first: bool) -> Result<Option<Work>, Stop> {
-        let Outcome { mut work, verdict, is_written, signs } = outcome;
+        let Outcome { mut work, verdict, is_served, is_written, signs } = outcome;
         for sign in signs {
             self.observe(sign);
         }
@@ -172,7 +173,6 @@ impl<S: CursorStore, O: FnMut(&Progress, Duration)> Crew<'_, S, O> {
                     _ => tally.fresh += 1,
                 }
                 self.succeeded = Instant::now();
-                self.done += 1;
                 self.failing = 0;
                 self.count(&resource);
             }
@@ -181,12 +181,10 @@ impl<S: CursorStore, O: FnMut(&Progress, Duration)> Crew<'_, S, O> {
                 return Ok(Some(work));
             }
             Verdict::Wait { busy, .. } => {
-                if work.done_then != u64::MAX && work.done_then != self.done {
-                    work.waits += 1;
-                }
-                work.done_then = self.done;
-                // Others are served: it is the object after all.
-                if work.waits >= WAITS {
+                work.waits += 1;
+                work.idle_waits += u32::from(is_served);
+                // The server is there for reads of it: it is this write after all.
+                if work.idle_waits >= IDLE_WAITS {
                     let code = if busy { 429 } else { 503 };
                     let cause = Cause::WriteFails { code, reason: String::new() };
                     self.later(work, resource, cause, lane, is_first)?;

@@ -24,6 +24,8 @@ pub struct Listing {
     seen: u64,
     /// Pages of one object that could not be read, in a row: once may be chance.
     stuck: u32,
+    /// Objects in a row that could not be read.
+    in_a_row: u32,
     /// A token that was made here was refused.
     restarted: bool,
 }
@@ -36,6 +38,8 @@ struct Part {
 
 /// How often one object must fail a list before it is believed.
 const TRIES: u32 = 4;
+/// How many in a row may be unreadable before it is not the objects, but what decrypts them.
+const IN_A_ROW: u32 = 20;
 
 impl Listing {
     /// Of `target`, which is at `place` of the plan, behind `after`.
@@ -51,6 +55,7 @@ impl Listing {
             after: after.to_owned(),
             seen: 0,
             stuck: 0,
+            in_a_row: 0,
             restarted: false,
         }
     }
@@ -88,6 +93,18 @@ impl Listing {
         }
     }
 
+    /// Gives up what is left, if API servers serve something else.
+    pub async fn give_up(&mut self) -> Option<Page> {
+        self.api.namespaces().await.ok()?.ok()?;
+        let mut page = Page::default();
+        self.parts.truncate(1);
+        self.skip(
+            &mut page,
+            "API servers do not list it, although they list other objects: kubectl get of it alike says why",
+        );
+        Some(self.ended(page))
+    }
+
     fn ended(&self, mut page: Page) -> Page {
         page.after.clone_from(&self.after);
         page.is_last = true;
@@ -96,6 +113,9 @@ impl Listing {
 
     fn listed(&mut self, mut page: Page, listed: Listed) -> Page {
         self.stuck = 0;
+        if !listed.items.is_empty() {
+            self.in_a_row = 0;
+        }
         self.seen += listed.items.len() as u64;
         if let Some(last) = listed.items.last() {
             self.after = last.position();
@@ -138,10 +158,19 @@ impl Listing {
                 self.restarted = true;
                 self.go_on_at(String::new());
             }
+            // Its cache is behind the moment that the list is of.
+            408 | 504 if self.parts.front().is_some_and(|part| part.token != self.own_token()) => {
+                page.expired = true;
+                let token = self.own_token();
+                self.go_on_at(token);
+            }
             429 => return Err(Missed::Wait { after: reply.after, busy: true }),
-            502 | 503 => return Err(Missed::Wait { after: reply.after, busy: false }),
+            408 | 502 | 503 | 504 => return Err(Missed::Wait { after: reply.after, busy: false }),
             500..=599 => self.unreadable(refusal, page).await?,
             403 => self.skip(page, "the right to list it is missing (403)"),
+            200..=299 => {
+                self.skip(page, "the answer to a list is none of an API server: a proxy may have changed it")
+            }
             code => self.skip(page, &format!("API servers refuse to list it ({code})")),
         }
         Ok(())
@@ -157,6 +186,12 @@ impl Listing {
             return Err(Missed::Wait { after: None, busy: false });
         }
         self.stuck = 0;
+        self.in_a_row += 1;
+        if self.in_a_row > IN_A_ROW {
+            self.parts.truncate(1);
+            self.skip(page, "too many objects in a row can't be read: is the plugin or its key service away? With flags for etcd, each object is found by its key");
+            return Ok(());
+        }
         let here = self.parts.front().and_then(|part| part.namespace.clone());
         let named = refusal.unreadable(self.target.is_namespaced);
         let next = named.into_iter().find(|position| {
