@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    Age, Change, Decisions, File, Held, Hold, Lag, NewKeyReason, Observed, PluginKeyId, Proposal, ProviderId,
-    Resources, ServerName, Slot, Step, Task, Verdict,
+    Age, Change, Course, Decisions, File, Held, Hold, Lag, NewKeyReason, Observed, PluginKeyId, Proposal,
+    ProviderId, Resources, ServerName, Slot, Step, Task, Verdict,
 };
 use goal::Goal;
 use view::View;
@@ -127,20 +127,22 @@ impl View<'_> {
         self.progress.courses.keys().filter(to_migrate).filter_map(|resource| self.task(resource)).collect()
     }
 
-    /// Resources with keys that nothing holds but the lack of a count.
+    /// Resources that are migrated by somebody's word only, and those with keys that nothing holds but the lack of a count.
     fn proofs(&self) -> Vec<Task> {
         if !self.observed.has_census {
             return Vec::new();
         }
-        let to_prove = |resource: &&Resources| {
+        let to_prove = |(resource, course): &(&Resources, &Course)| {
+            let is_counted =
+                self.count(resource).is_some_and(|count| count.key_id.as_ref() == self.target(resource));
+            let would_be_freed = |id: ProviderId| self.would_be_freed_by_a_count(resource, id);
             self.is_on_course(resource)
                 && self.is_claimed(resource)
-                && self
-                    .keys_in_use(resource)
-                    .into_iter()
-                    .any(|id| self.would_be_freed_by_a_count(resource, id))
+                && !course.is_plain()
+                && (!is_counted || self.keys_in_use(resource).into_iter().any(would_be_freed))
         };
-        self.progress.courses.keys().filter(to_prove).filter_map(|resource| self.task(resource)).collect()
+        let courses = self.progress.courses.iter().filter(to_prove);
+        courses.filter_map(|(resource, _)| self.task(resource)).collect()
     }
 
     fn task(&self, resource: &Resources) -> Option<Task> {

@@ -63,8 +63,8 @@ pub struct Turn(pub u64);
 
 impl Turn {
     pub(crate) fn next(self) -> Self {
-        // One a decision: 2^64 of them don't happen, and the last one would only be taken for itself.
-        Self(self.0.saturating_add(1))
+        // Round and round, so that it is another one even after one that can only have been damaged.
+        Self(self.0.wrapping_add(1))
     }
 }
 

@@ -60,7 +60,7 @@ impl View<'_> {
     }
 
     /// What the plugins of all expected servers report, and have for long enough.
-    fn agreed_key_id(&self, provider: ProviderId) -> Option<&PluginKeyId> {
+    pub(super) fn agreed_key_id(&self, provider: ProviderId) -> Option<&PluginKeyId> {
         let observed = self.observed;
         // Of servers that are not expected, too: they write as well.
         let names = observed.expected.iter().chain(observed.servers.keys());
@@ -105,9 +105,14 @@ impl View<'_> {
             servers.any(|server| server.key_ids.get(&provider).is_some_and(|report| report.key_id == *key_id))
         };
         let is_left_behind = || {
-            // Everybody has agreed on another one since.
+            if self.progress.courses.values().all(|course| course.writer != slot) {
+                return true;
+            }
+            // What was reported for a moment only may still be in use.
             let Some(known) = self.progress.key_ids.get(&provider) else { return false };
-            known.target != *key_id && known.migrated.as_ref() == Some(&known.target)
+            known.target != *key_id
+                && known.migrated.as_ref() == Some(&known.target)
+                && self.agreed_key_id(provider) == Some(&known.target)
         };
         let is_counted_out = |resources: &Resources| {
             let Some(course) = self.progress.courses.get(resources) else { return false };

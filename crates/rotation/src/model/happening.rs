@@ -177,7 +177,9 @@ impl Model {
     pub(super) fn counted(&self, world: &World, entry: usize, turn: u8, key_id: u8) -> Count {
         let mut found = [None; OBJECTS];
         for (object, found) in found.iter_mut().enumerate() {
-            if World::entry_of(object, self.bounds.entries) == entry && self.mutation.counts(object) {
+            if World::entry_of(object, self.bounds.entries) == entry
+                && self.mutation.counts(world.objects[object])
+            {
                 *found = Some((world.objects[object].key, world.objects[object].key_id));
             }
         }
@@ -206,6 +208,7 @@ impl Model {
     }
 
     fn servers(&self, world: &World, all: &mut Vec<(Happening, World)>) {
+        let expected = world.servers.iter().filter(|server| server.is_expected()).count();
         let there = world.servers.iter().filter(|server| server.life != Life::Absent).count();
         for server in 0..SERVERS {
             let now = world.servers[server];
@@ -226,7 +229,7 @@ impl Model {
                             left.outages -= 1;
                         });
                     }
-                    if world.left.moves > 0 {
+                    if world.left.moves > 0 && expected > 1 {
                         turn(H::Leaves { server }, &|server, left| {
                             server.life = Life::Terminating;
                             left.moves -= 1;

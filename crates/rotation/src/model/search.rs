@@ -25,6 +25,8 @@ pub(super) struct Explored {
 pub(super) struct Model {
     pub(super) bounds: Bounds,
     pub(super) mutation: Mutation,
+    /// Whether it is looked at how long it takes to what is wanted.
+    with_rounds: bool,
     steps: HashMap<World, Rc<[Act]>>,
     pub(super) distances: HashMap<World, u8>,
     pub(super) unneeded: HashMap<(World, u8), Vec<(u8, u8)>>,
@@ -40,7 +42,12 @@ struct Reached {
 impl Model {
     pub(super) fn new(bounds: Bounds, mutation: Mutation) -> Self {
         let (steps, distances, unneeded) = Default::default();
-        Self { bounds, mutation, steps, distances, unneeded }
+        Self { bounds, mutation, with_rounds: true, steps, distances, unneeded }
+    }
+
+    /// Only what must never be.
+    pub(super) fn without_rounds(self) -> Self {
+        Self { with_rounds: false, ..self }
     }
 
     /// All that can be reached, or the shortest way to a state that breaks a promise.
@@ -70,10 +77,31 @@ impl Model {
         Ok(explored)
     }
 
+    /// One way, by chance.
+    pub(super) fn walk(&mut self, seed: u64, steps: usize) -> Result<(), String> {
+        let mut random = seed;
+        let mut way = vec![Reached { world: self.start(), from: 0, by: Happening::Start, depth: 0 }];
+        for at in 0..steps {
+            let world = way[at].world;
+            self.check(&world).map_err(|broken| told(&way, at, None, &broken))?;
+            let mut all = self.what_can_happen(&world);
+            for (by, _) in &all {
+                self.nothing_is_stranded(&world, by).map_err(|broken| told(&way, at, Some(by), &broken))?;
+            }
+            if all.is_empty() {
+                break;
+            }
+            let (by, after) = all.swap_remove(next_random(&mut random) % all.len());
+            let from = u32::try_from(at).unwrap();
+            way.push(Reached { world: after.sorted(self.bounds.entries), from, by, depth: 0 });
+        }
+        Ok(())
+    }
+
     fn check(&mut self, world: &World) -> Result<u8, String> {
         self.everything_is_readable(world)?;
         self.no_key_id_is_missed(world)?;
-        self.distance(world)
+        if self.with_rounds { self.distance(world) } else { Ok(0) }
     }
 
     /// Servers without a configuration, and objects in plaintext.
@@ -109,6 +137,14 @@ impl Model {
         };
         self.steps.entry(world.seen()).or_insert_with(decide).clone()
     }
+}
+
+/// SplitMix64: the same walks everywhere.
+fn next_random(state: &mut u64) -> usize {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    usize::try_from((mixed ^ (mixed >> 31)) >> 33).unwrap()
 }
 
 /// Two states with one fingerprint would be taken for the same: of a hundred million, that is so with a probability of

@@ -1,5 +1,7 @@
 //! A whole cluster as a few numbers: what is observed of it, and what is not.
 
+use std::fmt;
+
 /// Keys have the numbers 1 to 4; 0 is plaintext. A set of them is a byte.
 pub(super) const KEYS: u8 = 4;
 /// As many entries of the configuration as there can be.
@@ -12,7 +14,7 @@ pub(super) fn set(key: u8) -> u8 {
 }
 
 /// What stands in a file about one entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Conf {
     pub(super) there: bool,
     pub(super) writer: u8,
@@ -24,6 +26,17 @@ pub(super) struct Conf {
 impl Conf {
     pub(super) fn reads(self, key: u8) -> bool {
         key == 0 || self.keys & set(key) != 0
+    }
+}
+
+/// What writes, and in brackets all keys that are read.
+impl fmt::Debug for Conf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.there {
+            return f.write_str("-");
+        }
+        let keys: Vec<u8> = (1..=KEYS).filter(|key| self.keys & set(*key) != 0).collect();
+        write!(f, "{}{keys:?}", self.writer)
     }
 }
 
