@@ -163,7 +163,12 @@ fn recover(
         let manifest = Manifest::of(opened.object);
         let key = met.item.pair.key;
         match &mut folder {
-            Some(folder) => folder.write(&Place::of(prefix, key), manifest.extension, &manifest.bytes),
+            Some(folder) => {
+                let own = Place::of(prefix, key);
+                let is_taken = folder.has(&own, manifest.extension);
+                let place = if is_taken { Place::by_key(key) } else { own };
+                folder.write(&place, manifest.extension, &manifest.bytes)
+            }
             None => show(key, met.item.revision.main, &manifest),
         }
     })?;

@@ -39,10 +39,20 @@ impl Folder {
         self.path.display().to_string()
     }
 
+    /// Whether a file stands there already; on a file system that does not tell capital letters, also that of a similar
+    /// name.
+    pub(super) fn has(&self, place: &Place, extension: &str) -> bool {
+        self.file(place, extension).symlink_metadata().is_ok()
+    }
+
+    fn file(&self, place: &Place, extension: &str) -> PathBuf {
+        self.path.join(&place.namespace).join(&place.resource).join(format!("{}.{extension}", place.name))
+    }
+
     /// Writes one file: under another name first, so that half of one is never taken for a whole.
     pub(super) fn write(&mut self, place: &Place, extension: &str, bytes: &[u8]) -> Result<(), Failure> {
         let folder = self.path.join(&place.namespace).join(&place.resource);
-        let file = folder.join(format!("{}.{extension}", place.name));
+        let file = self.file(place, extension);
         let partial = self.path.join(PARTIAL);
         let written = DirBuilder::new()
             .recursive(true)
@@ -164,6 +174,7 @@ mod tests {
         assert!(said(folder.write(&place, "yaml", b"second")).contains("1 files are whole"));
         assert_eq!(fs::read(&file).unwrap(), b"first");
         assert!(!at("new/.partial").exists());
+        assert!(folder.has(&place, "yaml") && !folder.has(&place, "json"));
         folder.finish().unwrap();
         assert!(said(Folder::make(&at("new"))).contains("nothing is ever overwritten"));
 

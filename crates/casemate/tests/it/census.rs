@@ -7,7 +7,7 @@ use std::fs;
 use assert_cmd::assert::Assert;
 use serde_json::Value;
 
-use crate::program::casemate;
+use crate::program::{casemate, path};
 
 fn said(done: &Assert) -> String {
     let output = done.get_output();
@@ -207,6 +207,34 @@ fn a_report_replaces_nothing_but_a_report() {
         said(&casemate(&format!("census snapshot {} --html {gauges}", at("notes.db"))).assert().code(2));
     assert!(refused.contains("no such report"), "{refused}");
     assert_eq!(fs::read(at("notes.db")).unwrap(), b"no database");
+}
+
+/// A disk that is full: what was there before stays, and nothing of what was begun.
+#[test]
+fn a_report_that_has_no_room_is_told_and_the_last_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("notes.db"), "no database").unwrap();
+    casemate(&format!("census snapshot {} --html {}", at("notes.db"), at("last.html"))).assert().code(3);
+    fs::create_dir(at("small")).unwrap();
+    // A file system of its own, which is gone with the shell: the report fits, and a second one beside it does not.
+    let script = r#"set -e
+        mount -t tmpfs -o size="$4" none "$1"
+        cp "$2" "$1/census.html"
+        code=0; "$3" census snapshot "$5" --html "$1/census.html" || code=$?
+        cmp "$2" "$1/census.html"
+        test "$(ls -A "$1" | wc -l)" = 1
+        exit $code"#;
+    let bytes = fs::metadata(at("last.html")).unwrap().len();
+    let program = path().display().to_string();
+    let run = |size: u64| {
+        let mut shell = assert_cmd::Command::new("unshare");
+        shell.args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+        shell.args([&at("small"), &at("last.html"), &program, &size.to_string(), &at("notes.db")]);
+        shell.assert()
+    };
+    let full = said(&run(bytes.next_multiple_of(4096) + 4096).code(3));
+    assert!(full.contains("census.html"), "{full}");
 }
 
 /// What etcd could have left: the folders of a stopped member, without a database.

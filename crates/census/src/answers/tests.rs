@@ -5,7 +5,7 @@ use super::*;
 use crate::survey::tests::{
     AESCBC, AESGCM, KMS_V1, KMS_V2, PROTOBUF, SECRETBOX, local, sample, survey_below, survey_of,
 };
-use crate::survey::{Key, Tally};
+use crate::survey::{Key, Tally, Unseen};
 
 const ROOT: &str = "root:transit:/transit/k8s/3/1764500000";
 
@@ -340,6 +340,42 @@ fn what_says_no_key_id_holds_every_key_id_back() {
     let values = [("/registry/secrets/a/one", sample(KMS_V1))];
     let (verdict, said) = asked("key-id:1", "/registry", &values);
     assert!(verdict == Verdict::Unknown && said.contains("don't say"), "{said}");
+}
+
+/// A secrets engine that was mounted elsewhere: the same key has another lineage.
+#[test]
+fn a_key_that_was_moved_is_not_free() {
+    let values = [("/registry/secrets/a/one", sample(KMS_V2))];
+    for (key, verdict) in [
+        ("root:transit:/old/k8s/3/1764500000", Verdict::Unknown),
+        ("root:transit:team/old/other/3/1764500000", Verdict::Unknown),
+        ("root:transit:/transit/k8s/2/1764500000", Verdict::Yes),
+        ("root:transit:/transit/k8s/3/1764500001", Verdict::Yes),
+        ("root:file:4f/3/1764500000", Verdict::Yes),
+    ] {
+        let (found, said) = asked(key, "/registry", &values);
+        assert_eq!((found, said.contains("moved")), (verdict, verdict == Verdict::Unknown), "{key}: {said}");
+    }
+}
+
+#[test]
+fn what_was_not_looked_at_is_no_yes() {
+    let mut survey = survey_of(&[("/registry/secrets/a/one", sample(SECRETBOX))]);
+    let ask = |survey: &Survey| {
+        let source = [Source { name: "file", survey }];
+        let key = "aescbc:key1".parse().unwrap();
+        (may_go(&key, &source, None).verdict, unclear(&key, &source).len())
+    };
+    assert_eq!(ask(&survey), (Verdict::Yes, 0));
+    for unseen in
+        [Unseen::Past { since: None, why: "a reason".to_owned() }, Unseen::Moment { oldest: 3, newest: 9 }]
+    {
+        survey.unseen = vec![unseen];
+        assert_eq!(ask(&survey), (Verdict::Unknown, 1));
+    }
+    survey.unseen.clear();
+    survey.outside_encrypted = None;
+    assert_eq!(ask(&survey), (Verdict::Unknown, 1));
 }
 
 /// A yes is of a moment, and of what was given.

@@ -41,9 +41,7 @@ const KEPT: usize = 120;
 impl Place {
     /// Of a key in etcd below `prefix`.
     pub fn of(prefix: &str, key: &[u8]) -> Self {
-        let Some(path) = ObjectPath::parse(prefix, key) else {
-            return Self { namespace: KEYS.to_owned(), resource: KEYS.to_owned(), name: part(key) };
-        };
+        let Some(path) = ObjectPath::parse(prefix, key) else { return Self::by_key(key) };
         let mut resource = part(path.resource.as_bytes());
         if let Some(group) = path.group.filter(|group| !group.is_empty()) {
             resource = part(format!("{}.{group}", path.resource).as_bytes());
@@ -53,6 +51,14 @@ impl Place {
             resource,
             name: part(path.name.as_bytes()),
         }
+    }
+}
+
+impl Place {
+    /// Of an object whose place another one has: API servers never write two, but whoever writes etcd can, below
+    /// `/registry/minions` and `/registry/nodes`.
+    pub fn by_key(key: &[u8]) -> Self {
+        Self { namespace: KEYS.to_owned(), resource: KEYS.to_owned(), name: part(key) }
     }
 }
 
@@ -102,6 +108,9 @@ mod tests {
         ] {
             assert_eq!(Place::of("/registry", key.as_bytes()).to_string(), place);
         }
+        let [one, other] = ["minions", "nodes"].map(|folder| format!("/registry/{folder}/a"));
+        assert_eq!(Place::of("/registry", one.as_bytes()), Place::of("/registry", other.as_bytes()));
+        assert_eq!(Place::by_key(other.as_bytes()).to_string(), "_keys/_keys/%2Fregistry%2Fnodes%2Fa");
         let long = format!("/registry/secrets/a/{}", "x".repeat(300));
         let other = format!("{long}y");
         let [long, other] = [long, other].map(|key| Place::of("/registry", key.as_bytes()));

@@ -56,3 +56,39 @@ fn a_folder_that_others_see_or_that_is_full_is_told_and_no_half_a_file_stays() {
         assert_eq!(fs::read(copy.join(&name)).unwrap(), fs::read(whole.join(&name)).unwrap(), "{name}");
     }
 }
+
+/// Whoever writes etcd must not be able to stop a recovery.
+#[test]
+fn objects_that_would_have_one_file_and_hostile_names_have_files_of_their_own() {
+    let lab = Lab::builder("recover names").apiservers(0).start().unwrap();
+    let long = "x".repeat(1000);
+    let keys = [
+        "/registry/minions/one",
+        "/registry/nodes/one",
+        "/registry/leases/default/one",
+        "/registry/coordination.k8s.io/leases/default/one",
+        "/registry/things.example.com/things/default/../../../etc/passwd",
+        "/registry/configmaps/../..//one",
+        "/registry/configmaps/default/\u{1b}[2J\u{202e}\r\n",
+        "/registry/configmaps/default/One",
+        "/registry/configmaps/default/one",
+        &format!("/registry/configmaps/default/{long}"),
+        &format!("/registry/configmaps/default/{long}y"),
+    ];
+    for (place, key) in keys.iter().enumerate() {
+        let object = format!(
+            r#"{{"apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"one"}},"place":"here {place}."}}"#
+        );
+        lab.etcd().put(key, object.as_bytes()).unwrap();
+    }
+    let out = lab.dir().join("out");
+    let run = recover(["snapshot", text(&snapshot(&lab, "all.db")), "--out", text(&out)]).expect(0);
+    assert!(!run.said.contains('\u{1b}') && !run.out.contains('\u{1b}'));
+    let names = files(&out);
+    assert_eq!(names.len(), keys.len(), "{names:?}");
+    let all: Vec<String> = names.iter().map(|name| fs::read_to_string(out.join(name)).unwrap()).collect();
+    for place in 0..keys.len() {
+        let found = all.iter().filter(|manifest| manifest.contains(&format!("here {place}."))).count();
+        assert_eq!(found, 1, "{}: {names:?}", keys[place]);
+    }
+}

@@ -83,11 +83,16 @@ impl Survey {
         if keys.contains_key(key) {
             return Vec::new();
         }
-        let is_similar = |found: &&Key| is_same_kind(found, key) && looks_like(found.name(), key.name());
-        let similar = keys.keys().filter(is_similar);
-        similar
-            .map(|found| format!("{found} opens values, and looks like this key: name the one that is meant"))
-            .collect()
+        let why = |found: &Key| match (found, key) {
+            (Key::Root(one), Key::Root(other)) if is_moved(one, other) => {
+                Some("may be this key, moved: what is destroyed by one way is destroyed by the other")
+            }
+            _ if is_same_kind(found, key) && looks_like(found.name(), key.name()) => {
+                Some("looks like this key: name the one that is meant")
+            }
+            _ => None,
+        };
+        keys.keys().filter_map(|found| Some(format!("{found} opens values, and {}", why(found)?))).collect()
     }
 }
 
@@ -138,6 +143,21 @@ fn damaged(key: &Key, encryption: &Encryption) -> bool {
         Key::KeyId(_) | Key::LocalKek(_) | Key::Root(_) | Key::Recovery(_) => true,
     };
     claims == kind(key) && is_its
+}
+
+/// Whether two root keys are the same version of one key, as far as they say when it was made or what it is: a secrets engine
+/// that is mounted elsewhere has other lineages, and a copied key file may.
+fn is_moved(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(str::parse::<Lineage>);
+    let (Ok(one), Ok(other)) = (one, other) else { return false };
+    let last = |lineage: &Lineage| {
+        let fields: Vec<String> = lineage.fields().map(str::to_owned).collect();
+        fields[fields.len().saturating_sub(2)..].to_vec()
+    };
+    one.kind() == other.kind()
+        && ["file", "transit"].contains(&one.kind())
+        && last(&one).len() == 2
+        && last(&one) == last(&other)
 }
 
 /// As marks have it. All keys of plugins are those of KMS v2.
