@@ -21,11 +21,13 @@
 //! Map: [`Observed`] with [`File`] and [`Layout`] is what comes in, [`Progress`] what is recorded, [`Verdict`] with
 //! [`Step`] and [`Decisions`] what comes out. `desired` puts the steps in order; `desired/goal` decides which key should
 //! write, `desired/recording` what to record, `desired/files` what to write, `desired/held` what holds a key back,
-//! `desired/view` answers questions about what was observed. [`encrypted`] is the condition that people look at.
+//! `desired/view` answers questions about what was observed. [`Materials`] are what makes a [`File`] the configuration that
+//! API servers read, and back. [`encrypted`] is the condition that people look at.
 //!
 //! `model` goes through all interleavings of servers, controllers, an admin who changes his mind, and faults; it finds each
 //! of a list of planted defects that other controllers had.
 
+mod configuration;
 mod desired;
 mod encrypted;
 mod layout;
@@ -39,6 +41,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
+pub use configuration::{Material, Materials, NotReadable, NotWritable, entries};
 pub use desired::{desired, is_unneeded, strands};
 pub use encrypted::{Encrypted, encrypted};
 pub use layout::{File, Layout, Shape, Slot};

@@ -4,5 +4,6 @@
 mod arbitrary;
 mod cases;
 mod cluster;
+mod condition;
 mod facts;
 mod walk;
