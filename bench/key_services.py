@@ -8,12 +8,14 @@ PLACES = 32  # stored calls at a time for one root key, whatever waits
 SLACK_KIB, KIB_A_KEK = 128, 2  # of pages that an allocator has not given back; of an opened local KEK with its record
 AN_HOUR, HANGING = Budget(most=60), Budget(most=2)
 RATE, A_KEY = Budget(least=100_000), Budget(most=40)
+LIVE, FOREGROUND, RECOVERED = Budget(most=1.2), Budget(most=1.1), Budget(least=20_000)
 
 
 def main(options):
     say(f"load average {os.getloadavg()[0]:.2f} at the start: what else runs here is measured too")
     before = os.getloadavg()[0]
-    command = [options.programs / "bin/casemate-lab", "bench", options.what]
+    lab = "dist" if options.what == "census" else "bin"  # of census it reads what the program reads, to be compared with it
+    command = [options.programs / lab / "casemate-lab", "bench", options.what]
     for name in OPTIONS[options.what]:
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True,
@@ -146,7 +148,61 @@ def census(measured):
         each = (taken["highest_kib"] - base["taken"]["highest_kib"]) * 1024 / (objects - base["objects"])
         lines.append(f"| {number} | {taken['wall_s']:.2f} s | {rate:,.0f} | {RATE} | {verdict(RATE, rate)} | "
                      f"{taken['highest_kib'] / 1024:.1f} MiB | {each:.1f} | {A_KEY} | {verdict(A_KEY, each)} |")
-    return [*lines, "", f"*Bytes a key*: what it takes more than for {base['objects']:,} objects, for each object more."]
+    lines += ["", f"*Bytes a key*: what it takes more than for {base['objects']:,} objects, for each object more."]
+    return [*lines, *census_live(measured), *census_foreground(measured["foreground"]), *census_recovery(measured)]
+
+
+def census_live(measured):
+    live, objects = measured["live"], measured["objects"]
+    lines = ["", "#### A running etcd", "",
+             f"The same objects in the etcd that the snapshot is of, after a compaction: `casemate census etcd --rate 0`, the whole "
+             f"command, beside a loop that asks for page after page at one revision ({live['keys_a_page']} keys in each, 1 MiB as the "
+             "census has them), each by the exact range of its keys, and drops what comes.", "",
+             "| round | bare | census | objects a second | ratio | resident at its highest |", "|---:|---:|---:|---:|---:|---:|"]
+    ratios = []
+    for number, taken in enumerate(live["rounds"], 1):
+        bare, census = taken["bare"]["wall_s"], taken["census"]["wall_s"]
+        ratios.append(census / bare)
+        lines.append(f"| {number} | {bare:.2f} s | {census:.2f} s | {objects / census:,.0f} | {ratios[-1]:.2f} | "
+                     f"{taken['census']['highest_kib'] / 1024:.1f} MiB |")
+    ratio = statistics.median(ratios)
+    return [*lines, "", f"Median of the ratios: {ratio:.2f}, budget {LIVE}: {verdict(LIVE, ratio)}."]
+
+
+def census_foreground(rounds):
+    lines = ["", "#### Beside it, a client of an API server", "",
+             f"{len(rounds)} pairs of rounds, with a census at its default rate and without, in turn: a kube-apiserver on the same etcd "
+             "encrypts by `casemate-kms`; its client makes a Secret, reads it and replaces it, one call at a time.", "",
+             "| | idle | beside a census | ratio | budget | |", "|---|---:|---:|---:|---|---|"]
+
+    def row(what, unit, budget, field):
+        pairs = [(taken["idle"][field], taken["census"][field]) for taken in rounds]
+        ratio = statistics.median(census / idle for idle, census in pairs)
+        idle, census = (statistics.median(column) for column in zip(*pairs))
+        lines.append(f"| {what} | {shown(idle, unit)} | {shown(census, unit)} | {ratio:.2f} | {budget or ''} | {verdict(budget, ratio)} |")
+
+    row("p50", "µs", None, "p50_us")
+    row("p99", "µs", FOREGROUND, "p99_us")
+    row("calls in a round", "", None, "calls")
+    return lines
+
+
+def census_recovery(measured):
+    recovery = measured["recovery"]
+    lines = ["", "#### Recovery", "",
+             f"{recovery['sources']} DEK sources under {recovery['keks']} local KEKs, whose root key is in OpenBao. The whole command: "
+             "`casemate recover drill` opens all objects; `casemate recover snapshot` writes their manifests, too, of a snapshot of "
+             f"{recovery['written_objects']:,} and to memory (`/dev/shm`): a disk takes as long as it takes. OpenBao was asked {recovery['keks']} times to unwrap, by the count of a proxy: each "
+             "local KEK once, or the benchmark fails.", "",
+             "| round | drill | objects a second | budget | | snapshot | objects a second | budget | |",
+             "|---:|---:|---:|---|---|---:|---:|---|---|"]
+    for number, (drill, written) in enumerate(zip(recovery["drills"], recovery["written"]), 1):
+        row = [str(number)]
+        for taken, objects in (drill, measured["objects"]), (written, recovery["written_objects"]):
+            rate = objects / taken["wall_s"]
+            row += [f"{taken['wall_s']:.2f} s", f"{rate:,.0f}", str(RECOVERED), verdict(RECOVERED, rate)]
+        lines.append(f"| {' | '.join(row)} |")
+    return lines
 
 
 PARTS = {"coldstart": coldstart, "outage": outage, "idle": idle, "soak": soak, "census": census}

@@ -23,6 +23,7 @@ use crate::{Lab, Process};
 /// Looks for its first good Status, and the rest between two.
 const LOOKS: u32 = 6_000;
 const REST: Duration = Duration::from_millis(5);
+const CONFIG: &str = "config.yaml";
 
 /// A running plugin with a state directory of its own.
 pub(super) struct Daemon {
@@ -68,9 +69,9 @@ impl Daemon {
             "admin": {"endpoint": endpoint(&admin)},
             "providers": [{"name": "bench", "endpoint": endpoint(&socket), "rootKeys": [root_key]}],
         });
-        fs::write(folder.join("config.yaml"), config.to_string())?;
+        fs::write(folder.join(CONFIG), config.to_string())?;
         let mut command = Command::new(product("casemate-kms")?);
-        command.args(["serve", "--config"]).arg(folder.join("config.yaml"));
+        command.args(["serve", "--config"]).arg(folder.join(CONFIG));
         let started = Instant::now();
         let process = lab.spawn(name, &command)?;
         let is_good = runtime.block_on(async {
@@ -101,6 +102,11 @@ impl Daemon {
             all.push(Stored::seal(&mut client).await?);
         }
         Ok(all)
+    }
+
+    /// The file of its configuration.
+    pub(super) fn config(&self) -> PathBuf {
+        self.folder.join(CONFIG)
     }
 
     /// Kills it, and takes its folder away.

@@ -56,7 +56,9 @@ pub(super) fn run(args: &EtcdArgs, output: &Output) -> Result<Exit, Failure> {
     let asked = args.questions.read()?;
     let (settings, detected) = args.reach.settings(output)?;
     let prefix = args.prefix.clone().or(detected).unwrap_or_else(|| "/registry".to_owned());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+    // One takes pages in while the other looks at them.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| {
         Failure::new(Exit::Unknown, &format_args!("can't start: {error}; raise the limit of open files"))
     })?;
     runtime.block_on(async {

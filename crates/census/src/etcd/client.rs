@@ -27,7 +27,7 @@ pub const MAX_MESSAGE: usize = 32 << 20;
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 /// Asks one member, and the next if it does not answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     members: Vec<Member>,
     /// Who is asked.

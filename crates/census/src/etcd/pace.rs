@@ -42,13 +42,6 @@ impl Pace {
         let Some(rate) = self.rate else { return Duration::ZERO };
         Duration::from_secs_f64((bytes + REQUEST) as f64 / rate.max(1) as f64).saturating_sub(took)
     }
-
-    /// A page was too large to be taken: asks for half. Whether that is possible.
-    pub(super) fn shrink(&mut self) -> bool {
-        let can = self.limit > 1;
-        self.limit = (self.limit / 2).max(1);
-        can
-    }
 }
 
 #[cfg(test)]
@@ -66,7 +59,6 @@ mod tests {
         // Then values of a megabyte.
         pace.after(1024, 1024 << 20, Duration::ZERO);
         assert_eq!(pace.limit(), 1);
-        assert!(!pace.shrink());
         // An empty page teaches nothing.
         pace.after(0, 0, Duration::ZERO);
         assert_eq!(pace.limit(), 1);

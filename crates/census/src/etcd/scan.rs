@@ -2,14 +2,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use casemate_wire::etcd::{RangeRequest, RangeResponse, UNBOUNDED};
+use casemate_wire::etcd::{KeyValue, RangeRequest, RangeResponse, UNBOUNDED};
 use prost::bytes::Bytes;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::error::KeyRange;
 use super::pace::Pace;
 use super::past::{self, Past};
-use super::reach::Reach;
+use super::reach::{Reach, Seen};
 use super::{Client, Error, MAX_MESSAGE, page};
 use crate::classify::is_encrypted;
 use crate::mvcc::Standing;
@@ -52,6 +53,8 @@ pub struct Scanner {
 struct Segment {
     start: Bytes,
     end: Bytes,
+    /// How many keys it has, where that was told.
+    known: Option<u64>,
     read: Option<Read>,
 }
 
@@ -61,6 +64,21 @@ struct Read {
     revision: i64,
     keys: i64,
     survey: Survey,
+}
+
+/// A segment that is not done with.
+struct Turn {
+    segment: Segment,
+    /// The page at its beginning, if it was asked for. It ends with this.
+    asked: Option<JoinSet<(Client, Result<Page, Missed>)>>,
+}
+
+/// What a page says.
+struct Page {
+    read: Read,
+    seen: Seen,
+    bytes: u64,
+    took: Duration,
 }
 
 /// Why a page did not come.
@@ -83,13 +101,16 @@ const JOINED: i64 = 500;
 /// The most keys outside of the prefix that are looked at.
 const LOOKED_AT_OUTSIDE: u64 = 1000;
 
+/// Pages that are asked for at a time, where no rate is kept: etcd reads one while another is looked at here.
+const AT_ONCE: usize = 2;
+
 /// How often a member may be behind, or a page too large although it can't be smaller, before that is an error.
 const PATIENCE: u32 = 20;
 
 impl Scanner {
     /// Of an etcd. Nothing is sent yet.
     pub fn new(client: Client, options: Options) -> Self {
-        let unread = |(start, end)| Segment { start, end, read: None };
+        let unread = |(start, end)| Segment { start, end, known: None, read: None };
         let segments = ranges(&options.prefix).into_iter().map(unread).collect();
         let pace = Pace::new(options.rate);
         let reach = Reach::new(&options.prefix);
@@ -107,29 +128,40 @@ impl Scanner {
     /// If etcd can't be asked, or answers wrongly.
     pub async fn survey(&mut self, mut progress: impl FnMut(Progress)) -> Result<Survey, Error> {
         let (mut pinned, mut all) = self.pin().await?;
-        let mut todo = std::mem::take(&mut self.segments);
+        let mut todo: VecDeque<Turn> = self.segments.drain(..).map(Turn::new).collect();
         let (mut done, mut known, mut repins) = (VecDeque::new(), 0, 0);
-        while let Some(mut segment) = todo.pop_front() {
-            match self.bring(&mut segment, pinned).await {
+        loop {
+            // Where etcd forgets as fast as it is read, one page at a time gets on.
+            let at_once = if self.options.rate.is_none() && repins == 0 { AT_ONCE } else { 1 };
+            self.ask_for(&mut todo, at_once, pinned, all.saturating_sub(known));
+            let Some(Turn { mut segment, asked }) = todo.pop_front() else { break };
+            let brought = match asked {
+                Some(page) => self.take(&mut segment, page).await,
+                None => self.look_again(&mut segment, pinned).await,
+            };
+            match brought {
                 Ok(rest) => {
-                    known += segment.keys();
-                    join(&mut done, segment);
-                    rest.into_iter().for_each(|rest| todo.push_front(rest));
+                    rest.into_iter().for_each(|rest| todo.push_front(Turn::new(rest)));
+                    if segment.read.is_some() {
+                        known += segment.keys();
+                        join(&mut done, segment);
+                    }
                 }
                 Err(Missed::Compacted) => {
                     (pinned, all) = self.pin().await?;
                     repins += 1;
-                    todo.push_front(segment);
+                    todo.push_front(Turn::new(segment));
+                    todo.iter_mut().for_each(|turn| turn.asked = None);
                     if repins <= self.options.passes {
                         known = 0;
                         while let Some(segment) = done.pop_back() {
-                            todo.push_front(segment);
+                            todo.push_front(Turn::new(segment));
                         }
                     }
                 }
                 Err(Missed::Error(error)) => {
                     done.push_back(segment);
-                    done.append(&mut todo);
+                    done.extend(todo.into_iter().map(|turn| turn.segment));
                     self.segments = done;
                     return Err(error);
                 }
@@ -192,128 +224,116 @@ impl Scanner {
         Ok((revision, keys))
     }
 
-    /// Brings a segment to `pinned`: by seeing that nothing in it has changed, or by reading its first page. What is
-    /// behind that page is returned.
-    async fn bring(&mut self, segment: &mut Segment, pinned: i64) -> Result<Option<Segment>, Missed> {
-        if let Some(read) = &mut segment.read {
-            if read.revision == pinned {
-                return Ok(None);
+    /// Asks for the pages that come next, where `left` keys are to come. What was read already comes in its turn.
+    fn ask_for(&self, todo: &mut VecDeque<Turn>, at_once: usize, pinned: i64, left: u64) {
+        for place in 0..at_once {
+            match todo.get_mut(place) {
+                Some(Turn { asked: Some(_), .. }) => {}
+                Some(Turn { segment, asked }) if segment.read.is_none() => {
+                    let behind = self.cut(segment, left);
+                    *asked = Some(self.first_page(segment, pinned));
+                    if let Some(behind) = behind {
+                        todo.insert(place + 1, Turn::new(behind));
+                    }
+                }
+                _ => break,
             }
-            let request = RangeRequest {
-                key: segment.start.clone(),
-                range_end: segment.end.clone(),
-                limit: 1,
-                revision: pinned,
-                serializable: true,
-                keys_only: true,
-                min_mod_revision: read.revision + 1,
-                ..RangeRequest::default()
-            };
-            let answer = self.ask(request, read.keys.unsigned_abs()).await?;
-            // As many as before, and none of them written since: then none was deleted either.
-            if answer.kvs.is_empty() && answer.count == read.keys {
-                read.revision = pinned;
-                return Ok(None);
-            }
-            segment.read = None;
         }
-        let end = self.reach.from(&segment.start, &segment.end);
+    }
+
+    /// Has the segment end where its page should reach at most, and returns what is behind that.
+    fn cut(&self, segment: &mut Segment, left: u64) -> Option<Segment> {
+        let Segment { start, end, known, .. } = segment;
+        let border = self.reach.from(start, end, *known, left, self.pace.limit().unsigned_abs());
+        if border == *end {
+            return None;
+        }
+        *known = None;
+        let end = std::mem::replace(end, border.clone());
+        Some(Segment { start: border, end, known: None, read: None })
+    }
+
+    /// The first page of a segment, which comes.
+    fn first_page(&self, segment: &Segment, pinned: i64) -> JoinSet<(Client, Result<Page, Missed>)> {
         let request = RangeRequest {
             key: segment.start.clone(),
-            range_end: end.clone(),
+            range_end: segment.end.clone(),
+            limit: self.pace.limit(),
             revision: pinned,
             serializable: true,
             ..RangeRequest::default()
         };
-        let limit = self.pace.limit();
-        let answer = match self.ask(request.clone(), 0).await {
-            Err(Missed::Error(Error::Denied { .. })) if is_optional(&request) => RangeResponse::default(),
-            answer => answer?,
-        };
-        let mut surveyor = Surveyor::new(&self.options.prefix);
-        for pair in &answer.kvs {
-            surveyor.add(&page::item(pair), Standing::Live);
-        }
-        let (keys, survey) = (answer.kvs.len() as i64, surveyor.into_survey());
-        segment.read = Some(Read { revision: pinned, keys, survey });
-        self.reach.learn(&answer, limit);
-        let next = match answer.kvs.last() {
-            Some(last) if answer.more => [&last.key[..], &[0]].concat().into(),
-            _ => end,
-        };
-        let end = std::mem::replace(&mut segment.end, next.clone());
-        Ok((next != end).then_some(Segment { start: next, end, read: None }))
+        let (mut client, prefix) = (self.client.clone(), self.options.prefix.clone());
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let page = page(&mut client, request, &prefix).await;
+            (client, page)
+        });
+        task
     }
 
-    /// One page, at the pace that is kept. A request without a limit gets one that fits; `seen` keys that etcd looks at
-    /// without telling them count, too.
-    async fn ask(&mut self, mut request: RangeRequest, seen: u64) -> Result<RangeResponse, Missed> {
-        let is_page = request.limit == 0;
-        let mut odd = 0;
-        loop {
-            if is_page {
-                request.limit = self.pace.limit();
-            }
-            let begun = Instant::now();
-            let error = match self.client.range(&request).await {
-                Ok(answer) => {
-                    let took = begun.elapsed();
-                    self.rest(&answer, is_page, seen, took).await;
-                    return Ok(answer);
-                }
-                Err(error) if error.is_out_of_range() => error,
-                Err(error) => return Err(error.into()),
-            };
-            match why(&mut self.client, &request).await? {
-                Why::Compacted => return Err(Missed::Compacted),
-                Why::Refused => return Err(error.into()),
-                Why::TooLarge if is_page && self.pace.shrink() => {}
-                Why::TooLarge if odd == PATIENCE => {
-                    let endpoint = self.client.endpoint().to_owned();
-                    let key = KeyRange::new(&request.key, &[]).from;
-                    return Err(Error::TooLarge { endpoint, key, limit: MAX_MESSAGE }.into());
-                }
-                Why::Behind if odd == PATIENCE => {
-                    let endpoint = self.client.endpoint().to_owned();
-                    return Err(Error::Lags { endpoint, asked: request.revision.unsigned_abs() }.into());
-                }
-                Why::TooLarge => odd += 1,
-                Why::Behind => {
-                    odd += 1;
-                    self.client.turn();
-                    sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
+    /// Takes the page that was asked for. What of the segment is behind it is returned.
+    async fn take(
+        &mut self,
+        segment: &mut Segment,
+        mut asked: JoinSet<(Client, Result<Page, Missed>)>,
+    ) -> Result<Option<Segment>, Missed> {
+        let (client, page) = match asked.join_next().await {
+            Some(Ok(answered)) => answered,
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // Nobody ends it but the runtime, and this with it.
+            _ => std::future::pending().await,
+        };
+        self.client = client;
+        let Page { read, seen, bytes, took } = page?;
+        wait(self.pace.after(read.keys.unsigned_abs(), bytes, took)).await;
+        self.reach.learn(&segment.start, &segment.end, &seen);
+        segment.read = Some(read);
+        let Some((_, last)) = seen.keys.filter(|_| seen.more) else { return Ok(None) };
+        let start: Bytes = [&last[..], &[0]].concat().into();
+        let end = std::mem::replace(&mut segment.end, start.clone());
+        Ok(Some(Segment { start, end, known: Some(seen.left), read: None }))
     }
 
-    async fn rest(&mut self, answer: &RangeResponse, is_page: bool, seen: u64, took: Duration) {
-        let bytes = answer.kvs.iter().map(|pair| (pair.key.len() + pair.value.len()) as u64).sum();
-        let pause = match is_page {
-            true => self.pace.after(answer.kvs.len() as u64, bytes, took),
-            // etcd reads them all the same; how large they are is not known, and it sends none.
-            false => self.pace.pause(seen * 64, took),
+    /// Brings a segment that was read to `pinned`, if nothing in it has changed. Else it is returned to be read.
+    async fn look_again(&mut self, segment: &mut Segment, pinned: i64) -> Result<Option<Segment>, Missed> {
+        let Some(read) = segment.read.as_mut().filter(|read| read.revision != pinned) else {
+            return Ok(None);
         };
-        if !pause.is_zero() {
-            sleep(pause).await;
+        let mut request = RangeRequest {
+            key: segment.start.clone(),
+            range_end: segment.end.clone(),
+            limit: 1,
+            revision: pinned,
+            serializable: true,
+            keys_only: true,
+            min_mod_revision: read.revision + 1,
+            ..RangeRequest::default()
+        };
+        let (answer, took) = ask(&mut self.client, &mut request).await?;
+        // etcd reads them all the same; how large they are is not known, and it sends none.
+        wait(self.pace.pause(read.keys.unsigned_abs() * 64, took)).await;
+        // As many as before, and none of them written since: then none was deleted either.
+        if answer.kvs.is_empty() && answer.count == read.keys {
+            read.revision = pinned;
+            return Ok(None);
         }
+        segment.read = None;
+        Ok(Some(segment.clone()))
     }
 
     /// How many keys are elsewhere, and how many of these are encrypted, if they are few: other keys of an etcd of Kubernetes
     /// are. If it may not be looked at, something must be here.
     async fn outside(&mut self, inside: u64) -> Result<(u64, Option<u64>), Error> {
-        let all = UNBOUNDED.to_vec();
-        let request = RangeRequest {
-            key: all.clone().into(),
-            range_end: all.into(),
-            count_only: true,
-            ..RangeRequest::default()
-        };
-        let keys = match self.client.range(&request).await {
-            Ok(answer) => answer.count.unsigned_abs().saturating_sub(inside),
-            Err(Error::Denied { .. }) if inside > 0 => return Ok((0, None)),
-            Err(error) => return Err(error),
-        };
+        let mut keys = 0;
+        for (key, range_end) in elsewhere(&self.options.prefix) {
+            let request = RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
+            match self.client.range(&request).await {
+                Ok(answer) => keys += answer.count.unsigned_abs(),
+                Err(Error::Denied { .. }) if inside > 0 => return Ok((0, None)),
+                Err(error) => return Err(error),
+            }
+        }
         let is_looked_at = keys <= LOOKED_AT_OUTSIDE;
         Ok((keys, if is_looked_at { self.encrypted_outside().await? } else { None }))
     }
@@ -323,15 +343,16 @@ impl Scanner {
         let (mut looked_at, mut encrypted) = (0, 0);
         for (mut start, end) in elsewhere(&self.options.prefix) {
             loop {
-                let (key, range_end) = (start.clone(), end.clone());
-                let request = RangeRequest { key, range_end, ..RangeRequest::default() };
-                let answer = match self.ask(request, 0).await {
-                    Ok(answer) => answer,
+                let (key, range_end, limit) = (start.clone(), end.clone(), self.pace.limit());
+                let mut request = RangeRequest { key, range_end, limit, ..RangeRequest::default() };
+                let (answer, took) = match ask(&mut self.client, &mut request).await {
+                    Ok(answered) => answered,
                     Err(Missed::Error(Error::Denied { .. })) => return Ok(None),
                     Err(Missed::Error(error)) => return Err(error),
                     // No revision was asked for.
                     Err(Missed::Compacted) => return Ok(None),
                 };
+                wait(self.pace.after(answer.kvs.len() as u64, bytes(&answer), took)).await;
                 looked_at += answer.kvs.len() as u64;
                 encrypted += answer.kvs.iter().filter(|pair| is_encrypted(&pair.value)).count() as u64;
                 match answer.kvs.last() {
@@ -342,6 +363,12 @@ impl Scanner {
             }
         }
         Ok(Some(encrypted))
+    }
+}
+
+impl Turn {
+    fn new(segment: Segment) -> Self {
+        Self { segment, asked: None }
     }
 }
 
@@ -364,6 +391,74 @@ fn join(done: &mut VecDeque<Segment>, segment: Segment) {
         return;
     }
     done.push_back(segment);
+}
+
+/// A page, counted.
+async fn page(client: &mut Client, mut request: RangeRequest, prefix: &str) -> Result<Page, Missed> {
+    let (answer, took) = match ask(client, &mut request).await {
+        Err(Missed::Error(Error::Denied { .. })) if is_optional(&request) => Default::default(),
+        answer => answer?,
+    };
+    let mut surveyor = Surveyor::new(prefix);
+    for pair in &answer.kvs {
+        surveyor.add(&page::item(pair), Standing::Live);
+    }
+    // By themselves: else all of the page stays in memory.
+    let copy = |pair: &KeyValue| Bytes::copy_from_slice(&pair.key);
+    let keys = answer.kvs.len() as i64;
+    let count = answer.count.max(keys).unsigned_abs();
+    let seen = Seen {
+        keys: answer.kvs.first().map(copy).zip(answer.kvs.last().map(copy)),
+        count,
+        left: count - keys.unsigned_abs(),
+        more: answer.more,
+        limit: request.limit.unsigned_abs(),
+    };
+    let read = Read { revision: request.revision, keys, survey: surveyor.into_survey() };
+    Ok(Page { read, seen, bytes: bytes(&answer), took })
+}
+
+/// What etcd answers, and how long it took. A page that is too large is asked for with a lower limit.
+async fn ask(client: &mut Client, request: &mut RangeRequest) -> Result<(RangeResponse, Duration), Missed> {
+    let mut odd = 0;
+    loop {
+        let begun = Instant::now();
+        let error = match client.range(request).await {
+            Ok(answer) => return Ok((answer, begun.elapsed())),
+            Err(error) if error.is_out_of_range() => error,
+            Err(error) => return Err(error.into()),
+        };
+        match why(client, request).await? {
+            Why::Compacted => return Err(Missed::Compacted),
+            Why::Refused => return Err(error.into()),
+            Why::TooLarge if request.limit > 1 => request.limit /= 2,
+            Why::TooLarge if odd == PATIENCE => {
+                let endpoint = client.endpoint().to_owned();
+                let key = KeyRange::new(&request.key, &[]).from;
+                return Err(Error::TooLarge { endpoint, key, limit: MAX_MESSAGE }.into());
+            }
+            Why::Behind if odd == PATIENCE => {
+                let endpoint = client.endpoint().to_owned();
+                return Err(Error::Lags { endpoint, asked: request.revision.unsigned_abs() }.into());
+            }
+            Why::TooLarge => odd += 1,
+            Why::Behind => {
+                odd += 1;
+                client.turn();
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn bytes(answer: &RangeResponse) -> u64 {
+    answer.kvs.iter().map(|pair| (pair.key.len() + pair.value.len()) as u64).sum()
+}
+
+async fn wait(pause: Duration) {
+    if !pause.is_zero() {
+        sleep(pause).await;
+    }
 }
 
 /// Why a revision, or an answer, is out of range.
@@ -431,7 +526,7 @@ fn ranges(prefix: &str) -> Vec<(Bytes, Bytes)> {
     vec![below, (prefix.to_owned().into(), Bytes::new())]
 }
 
-/// What [`ranges`] leaves out.
+/// What [`ranges`] leaves out. etcd counts no key in both.
 fn elsewhere(prefix: &str) -> Vec<(Bytes, Bytes)> {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     if prefix.is_empty() {
