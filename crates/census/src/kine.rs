@@ -146,7 +146,8 @@ impl StateDb {
             match (is_newest, row.deletes) {
                 (true, false) => counts.live += 1,
                 (true, true) => counts.deleted += 1,
-                (false, _) => counts.past += 1,
+                (false, false) => counts.past += 1,
+                (false, true) => {}
             }
             if !row.deletes && !each(&row.item(row.revision, row.value), standing, passed) {
                 return Ok(passed);

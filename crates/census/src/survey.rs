@@ -46,9 +46,9 @@ pub struct Survey {
     pub compacted: Option<u64>,
     /// Objects that are there.
     pub live: u64,
-    /// Objects that were deleted, and of which etcd still knows.
+    /// Objects that were deleted, and of which etcd still knows; 0 for a running etcd, which does not show them.
     pub deleted: u64,
-    /// Older revisions that were not compacted away, deletions among them.
+    /// Values that were overwritten or deleted, and not compacted away: as many as the groups have in `past`.
     pub past: u64,
     /// Revisions of keys outside of the prefix, at which nobody looked.
     pub outside: u64,

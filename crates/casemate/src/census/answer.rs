@@ -219,9 +219,9 @@ impl FileAnswer {
             Checksum::Live => "read from a running etcd",
         };
         let mut title = format!(
-            "{file}  revision {}, compacted up to {}; {} objects, {} older revisions; {checksum}",
+            "{file}  revision {}, {}; {} objects, {} old revisions; {checksum}",
             number(survey.revision),
-            number(survey.compacted),
+            survey.compacted.map_or("never compacted".to_owned(), |at| format!("compacted up to {at}")),
             survey.live,
             survey.past
         );

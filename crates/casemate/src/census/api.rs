@@ -4,11 +4,13 @@
 //! * `metrics`: what `/metrics` says
 //! * `sample`: objects read one by one, while the counters are watched
 //! * `bounds`: what the counters tell of those
+//! * `limit`: what a statement leaves open
 //! * `judge`: what speaks against it, and what stays open
 //! * `answer`: what is told
 pub(super) mod answer;
 mod bounds;
 mod judge;
+mod limit;
 mod metrics;
 pub(crate) mod reach;
 mod sample;
@@ -23,6 +25,7 @@ use crate::output::{Exit, Failure, Output};
 use answer::{Answer, Class, KeyIdClass, ResourceAnswer, ServerAnswer};
 use bounds::Bounds;
 use judge::Given;
+use limit::{Explained, Limit};
 use metrics::Metrics;
 use reach::{AskError, Reach, Server};
 use sample::{Sample, sample};
@@ -73,8 +76,7 @@ pub(super) fn run(args: &ApiArgs, output: &Output) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::new(Exit::Unknown, &format_args!("can't start: {error}; raise the limit of open files"))
     })?;
-    let mut limits: Vec<String> = LIMITS.map(str::to_owned).into();
-    let resources = args.resources(config.as_ref().map(|(_, config)| config), &mut limits)?;
+    let resources = args.resources(config.as_ref().map(|(_, config)| config))?;
     let (mut servers, resources) = runtime.block_on(async {
         let servers = args.reach.servers().await?;
         Ok::<_, Failure>(
@@ -85,6 +87,17 @@ pub(super) fn run(args: &ApiArgs, output: &Output) -> Result<Exit, Failure> {
     let given = Given { configuration, key_ids: &args.key_id };
     let judged = judge::judge(&mut servers, &resources, &given);
     let verdict = judge::verdict(&judged, &servers, &resources, args.sample > 0);
+    // Who told nothing stated nothing.
+    let told = servers.iter().any(|server| server.instance.is_some());
+    let of_servers = [&judge::OF_CONFIGURATIONS[..], &judge::OF_KEY_IDS[..]].concat();
+    let mut limits = if told { of_servers } else { Vec::new() };
+    limits.extend(resources.iter().flat_map(|resource| &resource.limits));
+    if args.leaves_wildcards(config.as_ref().map(|(_, config)| config)) {
+        limits.push(Limit::Wildcards);
+    }
+    limits.sort();
+    limits.dedup();
+    let explained = |limit: Limit| Explained { limit, says_nothing_of: limit.whole() };
     let answer = Answer {
         verdict,
         servers,
@@ -92,7 +105,7 @@ pub(super) fn run(args: &ApiArgs, output: &Output) -> Result<Exit, Failure> {
         encryption_config: config.map(|(configuration, _)| configuration),
         findings: judged.findings,
         open: judged.open,
-        limits,
+        limits: limits.into_iter().map(explained).collect(),
     };
     output.sections(&answer, &answer.sections())?;
     Ok(answer.exit())
@@ -121,20 +134,8 @@ pub(crate) async fn writes(reach: &Reach) -> Result<Vec<Writes>, Failure> {
     Ok(told)
 }
 
-const LIMITS: [&str; 5] = [
-    "objects that were not read, and those that were written since",
-    "values that were overwritten or deleted and that etcd still has, and backups",
-    "API servers that were not asked: each has its own configuration, key id and counters",
-    "whether a plugin can still decrypt: servers keep DEKs for a day",
-    "anything, if a read without a resourceVersion is not answered from etcd: kube-apiserver 1.31 to 1.37 do so",
-];
-
 impl ApiArgs {
-    fn resources(
-        &self,
-        config: Option<&EncryptionConfiguration>,
-        limits: &mut Vec<String>,
-    ) -> Result<Vec<GroupResource>, Failure> {
+    fn resources(&self, config: Option<&EncryptionConfiguration>) -> Result<Vec<GroupResource>, Failure> {
         let is_name = |name: &str| !name.is_empty() && !name.contains(['/', '*', '?', '%', ' ']);
         if let Some(wrong) = self.resource.iter().find(|name| !is_name(name)) {
             let what = format_args!("{wrong:?} is no resource: write it as in secrets or deployments.apps");
@@ -156,13 +157,14 @@ impl ApiArgs {
                 _ => {}
             }
         }
-        if config.entries.iter().flat_map(|entry| &entry.resources).any(ResourcePattern::is_wildcard) {
-            limits.push(
-                "resources that the EncryptionConfiguration names by a wildcard: name them with --resource"
-                    .into(),
-            );
-        }
         Ok(named)
+    }
+
+    /// Whether the configuration covers resources of which nobody knows that they should be read.
+    fn leaves_wildcards(&self, config: Option<&EncryptionConfiguration>) -> bool {
+        let mut patterns =
+            config.into_iter().flat_map(|config| &config.entries).flat_map(|entry| &entry.resources);
+        self.resource.is_empty() && patterns.any(ResourcePattern::is_wildcard)
     }
 }
 
@@ -203,6 +205,7 @@ fn server_answer(server: &Server, metrics: Result<Metrics, AskError>) -> ServerA
         Err(error) => (None, Some(error.to_string())),
     };
     let of = metrics.clone().unwrap_or_default();
+    let metrics_told = metrics.is_some();
     ServerAnswer {
         server: server.url.clone(),
         instance: metrics.map(|metrics| metrics.instance()),
@@ -210,6 +213,7 @@ fn server_answer(server: &Server, metrics: Result<Metrics, AskError>) -> ServerA
         configurations: of.configurations(),
         configuration_matches: None,
         key_ids: of.key_ids(),
+        limits: judge::of_server(metrics_told),
         dek_sources: of.dek_sources(),
         operations: of.operations(),
     }
@@ -232,10 +236,13 @@ fn resource_answer(
         bounds.into_iter().map(|(name, bounds)| Class { name, bounds }).collect()
     };
     let key_ids = sample.told.key_ids.into_iter();
+    let is_told = error.is_none() || sample.told.read > 0;
+    let limits = if is_told { judge::of_objects(sample.objects, sample.told.read) } else { Vec::new() };
     let GroupResource { group, resource: plural } = resource;
     ResourceAnswer {
         resource: if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") },
         error,
+        limits,
         server: server.url.clone(),
         objects: sample.objects,
         listed: sample.listed,

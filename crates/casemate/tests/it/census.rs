@@ -48,6 +48,62 @@ fn what_is_wrong_on_the_command_line_is_told_before_anything_is_read() {
 }
 
 #[test]
+fn a_kubeconfig_that_is_of_no_use_is_told_without_what_is_in_it() {
+    const WORD: &str = "word-of-somebody";
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let broken = file("broken", &format!("users: [{{name: a, user: {{token: {WORD}}}\n"));
+    let other = file("other", &format!("users: {WORD}\n"));
+    let empty = file("empty", "kind: Config\n");
+    let good = file(
+        "good",
+        &format!(
+            "kind: Config\ncurrent-context: a\ncontexts:\n- {{name: a, context: {{cluster: a, user: a}}}}\n\
+             - {{name: lost, context: {{cluster: a, user: gone}}}}\n\
+             - {{name: file, context: {{cluster: a, user: file}}}}\n\
+             - {{name: program, context: {{cluster: a, user: program}}}}\n\
+             - {{name: authority, context: {{cluster: authority, user: a}}}}\n\
+             clusters:\n- {{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}\n\
+             - {{name: authority, cluster: {{server: 'https://127.0.0.1:1', certificate-authority: /absent/ca.crt}}}}\n\
+             users:\n- {{name: a, user: {{token: {WORD}}}}}\n- {{name: file, user: {{tokenFile: /absent/token}}}}\n\
+             - {{name: program, user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: /absent/program, \
+             args: [{WORD}], interactiveMode: Never}}}}}}\n"
+        ),
+    );
+    for (arguments, code, says) in [
+        ("--kubeconfig /absent/kubeconfig".to_owned(), 2, "/absent/kubeconfig can't be read"),
+        (format!("--kubeconfig {broken}"), 2, "is no kubeconfig: line 1"),
+        (format!("--kubeconfig {other}"), 2, "is no kubeconfig: line 1"),
+        (format!("--kubeconfig {empty}"), 2, "no current context"),
+        (format!("--kubeconfig {good} --context absent"), 2, "has no context \"absent\""),
+        (format!("--kubeconfig {good} --context lost"), 2, "has no user \"gone\""),
+        (format!("--kubeconfig {good} --context file"), 2, "token file /absent/token"),
+        (format!("--kubeconfig {good} --context program"), 2, "its program can't be started"),
+        (format!("--kubeconfig {good} --context authority"), 2, "/absent/ca.crt"),
+        (format!("--kubeconfig {good} --server 127.0.0.1:1"), 2, "https://HOST:PORT"),
+        (format!("--kubeconfig {good} --server http://10.0.0.1:1"), 2, "in clear"),
+        (format!("--kubeconfig {good} --resource secrets/a"), 2, "is no resource"),
+        (format!("--kubeconfig {good}"), 3, "can't be reached"),
+    ] {
+        let said = said(&casemate(&format!("census api {arguments}")).assert().code(code));
+        assert!(said.contains(says), "{arguments}: {said}");
+        assert!(!said.contains(WORD), "{arguments}: {said}");
+    }
+    // Nothing where kubectl looks, and no pod.
+    let nowhere = casemate("census api")
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env("HOME", folder.path())
+        .assert()
+        .code(2);
+    assert!(said(&nowhere).contains("--kubeconfig"), "{}", said(&nowhere));
+}
+
+#[test]
 fn what_is_no_file_of_etcd_leaves_every_question_open() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

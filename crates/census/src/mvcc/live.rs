@@ -19,7 +19,8 @@ pub struct Counts {
     pub live: u64,
     /// Keys whose newest revision is a deletion.
     pub deleted: u64,
-    /// Older revisions of keys, deletions among them, that were not compacted away.
+    /// Values of older revisions that were not compacted away. Marks of deletions that something was written after are not
+    /// counted: they hold nothing, and a running etcd does not show them.
     pub past: u64,
     /// Revisions of keys outside of the prefix.
     pub outside: u64,
@@ -83,7 +84,10 @@ impl<'db> Live<'db> {
             counts.outside_encrypted += u64::from(is_encrypted(pair.value));
             (&mut counts.outside, None)
         } else if !seen.insert(pair.key) {
-            (&mut counts.past, (!deletes).then_some(Standing::Past))
+            if deletes {
+                return Ok(None);
+            }
+            (&mut counts.past, Some(Standing::Past))
         } else if deletes {
             (&mut counts.deleted, None)
         } else {

@@ -1,5 +1,8 @@
 //! `casemate census api` on real API servers: what was there lies between its bounds, whoever else is at work.
 
+mod credentials;
+mod servers;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -101,7 +104,10 @@ fn what_lies_between_the_bounds_is_what_was_written() {
     // Nobody else reads Secrets here: with that, and as often as it tries, the plaintext is seen.
     assert!(bounds(&answer, "identity").0 > 0, "{answer:#}");
     let findings = answer["findings"].as_array().unwrap();
-    assert!(findings.len() == 1 && findings[0].as_str().unwrap().contains("in plaintext"), "{findings:#?}");
+    assert!(
+        findings.len() == 1 && findings[0]["text"].as_str().unwrap().contains("in plaintext"),
+        "{findings:#?}"
+    );
     let told = &answer["servers"][0];
     assert_eq!(told["configuration_matches"], true, "{told:#}");
     assert!(told["instance"]["started"].as_f64().unwrap() > 1e9, "{told:#}");

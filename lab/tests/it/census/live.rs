@@ -127,7 +127,7 @@ fn a_running_etcd_is_told_as_its_snapshot_is_the_past_too() {
         let (_, theirs) = answer(&["snapshot", &file, "--prefix", prefix]);
         assert_eq!(groups(&ours), groups(&theirs), "{prefix}");
         let fact = |answer: &Value, name: &str| answer["files"][0]["survey"][name].clone();
-        for name in ["revision", "compacted", "live", "ungrouped"] {
+        for name in ["revision", "compacted", "live", "past", "ungrouped"] {
             assert_eq!(fact(&ours, name), fact(&theirs, name), "{prefix}: {name}");
         }
         assert_eq!((code, fact(&ours, "unseen")), (0, Value::Array(Vec::new())), "{prefix}");
@@ -208,6 +208,71 @@ fn a_migration_is_followed_until_nothing_is_left_of_what_was_asked_for() {
         .map(|group| group["live_change"].as_i64().unwrap())
         .collect();
     assert_eq!((changes.iter().sum::<i64>(), changes.iter().min()), (0, Some(&-200)), "{last:#}");
+}
+
+#[test]
+fn resources_of_one_name_in_several_groups_are_told_apart() {
+    let lab = Lab::builder("census names").apiservers(0).start().unwrap();
+    let endpoint = lab.etcd().endpoint();
+    let mut truth = GroundTruth::of(lab.etcd());
+    let objects = |folder: &'static str| {
+        (0..20).map(move |number| format!("/registry/{folder}/default/object-{number}"))
+    };
+    let folders = ["secrets", "example.com/secrets", "secrets.example.com/secrets", "example.org/secrets"];
+    let marks = [MARKS[0], MARKS[1], "aescbc:v1:five", MARKS[3]];
+    for (folder, mark) in folders.into_iter().zip(marks) {
+        write(&mut truth, objects(folder), mark);
+    }
+    // Those of the core group are written anew first.
+    let revision = write(&mut truth, objects("secrets"), MARKS[3]);
+    truth.compact(revision);
+    let watch = |key: &str| {
+        let arguments = ["etcd", "--endpoints", &endpoint, "--rate", "0", "--needs", key, "--watch", "100ms"];
+        let mut command = Command::new(product("casemate").unwrap());
+        command.arg("census").args(arguments).args(["--output", "json"]).stdout(Stdio::piped());
+        let mut watch = command.spawn().unwrap();
+        let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        (watch, lines.map(|line| -> Value { serde_json::from_str(&line.unwrap()).unwrap() }))
+    };
+    let (mut done, mut passes) = watch("aescbc:one");
+    assert_eq!(passes.next().unwrap()["left"], 0, "nothing is under it any more");
+    assert_eq!(done.wait().unwrap().code(), Some(0));
+
+    let (mut following, mut passes) = watch("aescbc:two");
+    let first = passes.next().unwrap();
+    let mut found: Vec<(&str, &str, u64)> = first["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| {
+            let of = |field: &str| group["resource"][field].as_str().unwrap();
+            (of("group"), of("name"), group["live"].as_u64().unwrap())
+        })
+        .collect();
+    found.sort_unstable();
+    let groups = ["", "example.com", "example.org", "secrets.example.com"];
+    assert_eq!(found, groups.map(|group| (group, "secrets", 20)), "{first:#}");
+    assert_eq!(first["left"], 20, "{first:#}");
+    let revision = write(&mut truth, objects("example.com/secrets"), MARKS[3]);
+    truth.compact(revision);
+    let last = passes.last().unwrap();
+    assert_eq!((following.wait().unwrap().code(), &last["left"]), (Some(0), &Value::from(0)), "{last:#}");
+    for group in last["groups"].as_array().unwrap() {
+        let changed = group["live_change"] != 0;
+        assert_eq!(changed, group["resource"]["group"] == "example.com", "{group:#}");
+    }
+    // A policy for Secrets is one for those of the core group.
+    let policy = lab.dir().join("policy.yaml");
+    for (resource, code) in [("secrets", 0), ("secrets.example.org", 0), ("secrets.secrets.example.com", 1)] {
+        let text = format!(
+            "apiVersion: casemate.dev/v1alpha1\nkind: CensusPolicy\nrules:\n\
+             - {{resources: [{resource}], allow: ['aesgcm:four']}}\n"
+        );
+        std::fs::write(&policy, text).unwrap();
+        let policy = policy.to_str().unwrap();
+        let done = census(&["etcd", "--endpoints", &endpoint, "--rate", "0", "--policy", policy]);
+        assert_eq!(done.status.code(), Some(code), "{resource}: {done:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::bounds::{Bounds, Silence};
+use super::limit::{Explained, Limit, Statement, beside};
 use super::metrics::{Instance, KeyIdUse, Operations};
 use crate::census::answer::Configuration;
 use crate::output::{Exit, Section};
@@ -22,11 +23,11 @@ pub(in crate::census) struct Answer {
     /// The EncryptionConfiguration that all was compared with.
     pub(super) encryption_config: Option<Configuration>,
     /// What speaks against it.
-    pub(super) findings: Vec<String>,
+    pub(super) findings: Vec<Statement>,
     /// What was asked and stays open.
-    pub(super) open: Vec<String>,
-    /// What no answer of an API server says.
-    pub(super) limits: Vec<String>,
+    pub(super) open: Vec<Statement>,
+    /// All limits of what is stated here, in full.
+    pub(super) limits: Vec<Explained>,
 }
 
 /// What follows. There is no "proved".
@@ -57,6 +58,8 @@ pub(super) struct ServerAnswer {
     pub(super) configurations: Vec<String>,
     /// Whether that is the one that was given.
     pub(super) configuration_matches: Option<bool>,
+    /// What all that it shows says nothing of.
+    pub(super) limits: Vec<Limit>,
     /// Key ids that it used since it started.
     pub(super) key_ids: Vec<KeyIdUse>,
     /// DEK sources that it holds opened, by provider of KMS v2.
@@ -72,6 +75,8 @@ pub(super) struct ResourceAnswer {
     pub(super) resource: String,
     /// Why nothing is told.
     pub(super) error: Option<String>,
+    /// What the bounds say nothing of.
+    pub(super) limits: Vec<Limit>,
     /// Whose counters were watched.
     pub(super) server: String,
     /// How many objects there are.
@@ -139,25 +144,37 @@ impl Answer {
             Verdict::Unknown => "ESTIMATE  can't tell",
         };
         let mut sections = vec![list(said, &self.findings)];
-        sections.extend(self.servers.iter().map(ServerAnswer::section));
+        // What to do comes before the numbers that it rests on.
+        if !self.open.is_empty() {
+            sections.push(list("LEFT OPEN", &self.open));
+        }
+        // Why others told nothing stands above.
+        let told = self.servers.iter().filter(|server| server.instance.is_some());
+        sections.extend(told.map(ServerAnswer::section));
         let keys: Vec<_> = self.servers.iter().filter(|server| !server.key_ids.is_empty()).collect();
         if !keys.is_empty() {
             sections.push(key_ids(&keys));
         }
-        sections.extend(self.resources.iter().map(ResourceAnswer::section));
-        for (title, texts) in [("LEFT OPEN", &self.open), ("WHAT THIS CAN'T SAY", &self.limits)] {
-            if !texts.is_empty() {
-                sections.push(list(title, texts));
+        let read = self.resources.iter().filter(|resource| resource.error.is_none() || resource.read > 0);
+        sections.extend(read.map(ResourceAnswer::section));
+        if !self.limits.is_empty() {
+            let mut limits = Section::new("WHAT THIS CAN'T SAY");
+            for Explained { says_nothing_of, .. } in &self.limits {
+                limits.row([format!("* {says_nothing_of}")]);
             }
+            sections.push(limits);
         }
         sections
     }
 }
 
-fn list(title: &str, texts: &[String]) -> Section {
+fn list(title: &str, statements: &[Statement]) -> Section {
     let mut section = Section::new(title);
-    for text in texts {
+    for Statement { text, limits } in statements {
         section.row([format!("* {text}")]);
+        if !limits.is_empty() {
+            section.row([format!("    {}", beside(limits))]);
+        }
     }
     section
 }
@@ -197,22 +214,17 @@ impl ServerAnswer {
             let failed = if status == "OK" { String::new() } else { format!(", FAILED: {status}") };
             row("read since its start", format!("{count} times {resource} under {prefix}{failed}"));
         }
-        if let Some(error) = &self.error {
-            row("PROBLEM", error.clone());
+        if !self.limits.is_empty() {
+            row("limits", beside(&self.limits));
         }
         section
     }
 }
 
 fn key_ids(servers: &[&ServerAnswer]) -> Section {
-    let mut section = Section::new("KEY IDS since each server's start").head([
-        "SERVER",
-        "PROVIDER",
-        "KEY ID",
-        "WRITTEN",
-        "READ",
-        "LAST GIVEN BY THE PLUGIN",
-    ]);
+    let mut section =
+        Section::new(format!("KEY IDS since each server's start; {}", beside(&super::judge::OF_KEY_IDS)))
+            .head(["SERVER", "PROVIDER", "KEY ID", "WRITTEN", "READ", "LAST GIVEN BY THE PLUGIN", ""]);
     for server in servers {
         for used in &server.key_ids {
             section.row([
@@ -222,6 +234,8 @@ fn key_ids(servers: &[&ServerAnswer]) -> Section {
                 used.encrypted.to_string(),
                 used.decrypted.to_string(),
                 used.last_status.map_or_else(|| "-".to_owned(), at),
+                if used.is_newest { "newest" } else { "given no more: objects and backups may need it" }
+                    .to_owned(),
             ]);
         }
     }
@@ -260,6 +274,9 @@ impl ResourceAnswer {
         }
         if let Some(error) = &self.error {
             note("PROBLEM", error.clone());
+        }
+        if !self.limits.is_empty() {
+            note("limits", beside(&self.limits));
         }
         section
     }

@@ -1,15 +1,35 @@
 //! What speaks against it, and what stays open. Pure.
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::answer::{ResourceAnswer, ServerAnswer, Verdict};
 use super::bounds::{Bounds, IDENTITY, UNCOVERED};
+use super::limit::{Limit, Statement};
+use super::metrics::mark_newest;
 use casemate_encryption_config::file_hash;
 
 /// What follows from what was seen.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Judged {
-    pub(super) findings: Vec<String>,
-    pub(super) open: Vec<String>,
+    pub(super) findings: Vec<Statement>,
+    pub(super) open: Vec<Statement>,
+}
+
+/// What a server's configuration says nothing of.
+pub(super) const OF_CONFIGURATIONS: [Limit; 2] = [Limit::OtherServers, Limit::Storage];
+/// What key ids that a server used say nothing of.
+pub(super) const OF_KEY_IDS: [Limit; 4] =
+    [Limit::OtherServers, Limit::BeforeStart, Limit::Storage, Limit::Decryption];
+
+/// What all that a server shows says nothing of.
+pub(super) fn of_server(told: bool) -> Vec<Limit> {
+    if told { [Limit::BeforeStart, Limit::Storage, Limit::Decryption].into() } else { Vec::new() }
+}
+
+/// What bounds on the objects that were read say nothing of.
+pub(super) fn of_objects(objects: u64, read: u64) -> Vec<Limit> {
+    let unread = (read < objects).then_some(Limit::Unread);
+    let others = [Limit::Since, Limit::Past, Limit::Decryption, Limit::Cache];
+    unread.into_iter().chain(others).collect()
 }
 
 /// What to compare with.
@@ -26,11 +46,13 @@ pub(super) fn judge(servers: &mut [ServerAnswer], resources: &[ResourceAnswer], 
     let mut judged = Judged::default();
     for server in servers.iter() {
         if let Some(error) = &server.error {
-            judged.open.push(format!("{} {error}", server.server));
+            judged.open.push(Statement::new(format!("{} {error}", server.server), &[]));
         }
     }
+    same_process(servers, &mut judged);
     configurations(servers, given, &mut judged);
     key_ids(servers, given, &mut judged);
+    key_ids_differ(servers, &mut judged);
     let current: BTreeSet<(String, String)> = servers.iter().flat_map(current_key_ids).collect();
     for resource in resources {
         objects(resource, &current, &mut judged);
@@ -59,32 +81,82 @@ pub(super) fn verdict(
     }
 }
 
+/// Two addresses, one counter: what looks like several servers that agree may be one.
+fn same_process(servers: &[ServerAnswer], judged: &mut Judged) {
+    for (place, one) in servers.iter().enumerate() {
+        let known = |server: &&ServerAnswer| server.instance.as_ref().is_some_and(|it| it.started.is_some());
+        let same = |other: &&ServerAnswer| other.instance == one.instance;
+        if let Some(first) = servers[..place].iter().filter(known).find(same) {
+            let text = format!(
+                "{} is the same process as {}: the others were not asked; name each API server by its own address",
+                one.server, first.server
+            );
+            judged.open.push(Statement::new(text, &[Limit::OtherServers]));
+        }
+    }
+}
+
 fn configurations(servers: &mut [ServerAnswer], given: &Given<'_>, judged: &mut Judged) {
-    let mut all = BTreeSet::new();
+    const BY_NOTHING: &str = "does not tell which EncryptionConfiguration it runs with: before 1.32, or without \
+                              --encryption-provider-config-automatic-reload=true, it shows no hash";
+    let mut by_hash: Vec<(String, String)> = Vec::new();
+    let mut silent = Vec::new();
     for server in servers.iter_mut().filter(|server| server.instance.is_some()) {
-        all.extend(server.configurations.iter().cloned());
-        let Some(wanted) = given.configuration else { continue };
         let name = &server.server;
+        by_hash.extend(server.configurations.iter().map(|hash| (hash.clone(), name.clone())));
         if server.configurations.is_empty() {
-            judged.open.push(format!(
-                "{name} does not tell which EncryptionConfiguration it runs with: before 1.32, or without --encryption-provider-config, it shows no hash"
-            ));
+            silent.push(Statement::new(format!("{name} {BY_NOTHING}"), &OF_CONFIGURATIONS));
             continue;
         }
+        let Some(wanted) = given.configuration else { continue };
         let matches = server.configurations.iter().all(|hash| hash == wanted);
         server.configuration_matches = Some(matches);
         if !matches {
-            judged.findings.push(format!(
+            let text = format!(
                 "{name} runs with another EncryptionConfiguration than the file that was given ({} instead of {wanted}): compare the file on its host; a changed comment is another file",
                 server.configurations.join(", ")
-            ));
+            );
+            judged.findings.push(Statement::new(text, &OF_CONFIGURATIONS));
         }
     }
-    if given.configuration.is_none() && all.len() > 1 {
-        judged.findings.push(format!(
-            "the API servers run with {} EncryptionConfigurations: what one writes another may not read; bring one file to all",
-            all.len()
-        ));
+    // Who compares nothing misses nothing.
+    if given.configuration.is_some() || !by_hash.is_empty() {
+        judged.open.extend(silent);
+    }
+    let different: BTreeSet<&String> = by_hash.iter().map(|(hash, _)| hash).collect();
+    if given.configuration.is_none() && different.len() > 1 {
+        let text = format!(
+            "the API servers run with {} EncryptionConfigurations ({}): what one writes another may not read; bring one file to all",
+            different.len(),
+            each(&by_hash)
+        );
+        judged.findings.push(Statement::new(text, &OF_CONFIGURATIONS));
+    }
+}
+
+/// As in `https://a has 1, https://b has 2`.
+fn each(found: &[(String, String)]) -> String {
+    found.iter().map(|(what, server)| format!("{server} has {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A provider has one key id on all servers, but for the minutes of a rotation.
+fn key_ids_differ(servers: &[ServerAnswer], judged: &mut Judged) {
+    let mut by_provider: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+    for server in servers {
+        for (provider, hash) in current_key_ids(server) {
+            by_provider.entry(provider).or_default().push((hash, server.server.clone()));
+        }
+    }
+    for (provider, found) in by_provider {
+        let different: BTreeSet<&String> = found.iter().map(|(hash, _)| hash).collect();
+        if different.len() > 1 {
+            let text = format!(
+                "{provider} gives the API servers {} key ids ({}): in a rotation that ends within minutes; if it stays, the plugin of one has not switched, or is another one",
+                different.len(),
+                each(&found)
+            );
+            judged.findings.push(Statement::new(text, &OF_KEY_IDS));
+        }
     }
 }
 
@@ -92,7 +164,8 @@ fn key_ids(servers: &mut [ServerAnswer], given: &Given<'_>, judged: &mut Judged)
     for server in servers.iter_mut().filter(|server| server.instance.is_some()) {
         let providers: BTreeSet<String> = server.key_ids.iter().map(|used| used.provider.clone()).collect();
         if providers.is_empty() && !given.key_ids.is_empty() {
-            judged.open.push(format!("{} has used no key id of KMS v2 since it started", server.server));
+            let text = format!("{} has used no key id of KMS v2 since it started", server.server);
+            judged.open.push(Statement::new(text, &OF_KEY_IDS));
         }
         for provider in &providers {
             let wanted = wanted(provider, &providers, given.key_ids);
@@ -111,11 +184,17 @@ fn key_ids(servers: &mut [ServerAnswer], given: &Given<'_>, judged: &mut Judged)
                     one.last_status.unwrap_or_default().total_cmp(&other.last_status.unwrap_or_default())
                 });
             match current {
-                None => judged.open.push(format!("{}: {provider} has given no key id yet", server.server)),
-                Some(used) if used.key_id.is_none() => judged.findings.push(format!(
-                    "{}: the key id that {provider} gives is none of those that were given (its hash is {}): it has not switched, or another plugin answers",
-                    server.server, used.hash
-                )),
+                None => {
+                    let text = format!("{}: {provider} has given no key id yet", server.server);
+                    judged.open.push(Statement::new(text, &OF_KEY_IDS));
+                }
+                Some(used) if used.key_id.is_none() => {
+                    let text = format!(
+                        "{}: the key id that {provider} gives is none of those that were given (its hash is {}): it has not switched, or another plugin answers",
+                        server.server, used.hash
+                    );
+                    judged.findings.push(Statement::new(text, &OF_KEY_IDS));
+                }
                 Some(_) => {}
             }
         }
@@ -135,45 +214,42 @@ fn wanted<'a>(provider: &str, providers: &BTreeSet<String>, given: &'a [String])
 
 /// By provider, the one that it gave last.
 pub(super) fn current_key_ids(server: &ServerAnswer) -> Vec<(String, String)> {
-    let newest = |provider: &str| {
-        server
-            .key_ids
-            .iter()
-            .filter(|used| used.provider == provider)
-            .filter_map(|used| used.last_status)
-            .fold(0.0, f64::max)
-    };
-    let current =
-        |used: &&super::metrics::KeyIdUse| used.last_status.is_some_and(|at| at >= newest(&used.provider));
-    server.key_ids.iter().filter(current).map(|used| (used.provider.clone(), used.hash.clone())).collect()
+    let mut uses = server.key_ids.clone();
+    mark_newest(&mut uses);
+    uses.into_iter().filter(|used| used.is_newest).map(|used| (used.provider, used.hash)).collect()
 }
 
 fn objects(resource: &ResourceAnswer, current: &BTreeSet<(String, String)>, judged: &mut Judged) {
     let name = &resource.resource;
     if let Some(error) = &resource.error {
-        judged.open.push(format!("{name}: {} {error}", resource.server));
+        judged.open.push(Statement::new(format!("{name}: {} {error}", resource.server), &[]));
     }
     if resource.untold > 0 {
-        judged.open.push(format!("{name}: how {} of the objects that were read are stored", resource.untold));
+        let text = format!("{name}: how {} of the objects that were read are stored", resource.untold);
+        judged.open.push(Statement::new(text, &resource.limits));
     }
     if let [first, ..] = resource.unreadable.as_slice() {
-        judged.findings.push(format!(
-            "{name}: the server has no answer for {} of the objects, such as {first}: what it logs of them says why",
+        let text = format!(
+            "{name}: {} can't read {} of the objects, such as {first}: what it logs of them says why",
+            resource.server,
             resource.unreadable.len()
-        ));
+        );
+        judged.findings.push(Statement::new(text, &[Limit::OtherServers, Limit::Unread]));
     }
     let mut told = |bounds: Bounds, what: &str, remedy: &str| match bounds {
         Bounds { at_least: 1.., .. } => {
-            judged.findings.push(format!(
-                "{name}: at least {} of {} objects {what}: {remedy}",
+            let text = format!(
+                "{name}: at least {} of the {} objects that were read {what}: {remedy}",
                 bounds.at_least, resource.read
-            ));
+            );
+            judged.findings.push(Statement::new(text, &resource.limits));
         }
         Bounds { at_most: 1.., .. } => {
-            judged.open.push(format!(
-                "{name}: whether objects {what}, at most {} of {}",
+            let text = format!(
+                "{name}: whether objects {what}, at most {} of the {} that were read: ask again when others read less",
                 bounds.at_most, resource.read
-            ));
+            );
+            judged.open.push(Statement::new(text, &resource.limits));
         }
         Bounds { .. } => {}
     };

@@ -63,6 +63,8 @@ pub(super) struct KeyIdUse {
     pub(super) decrypted: u64,
     /// When the plugin last gave it as the one to write with, in seconds since 1970.
     pub(super) last_status: Option<f64>,
+    /// Whether the plugin gave no other one later. Objects, old revisions and backups may need each of the others.
+    pub(super) is_newest: bool,
     /// When something was last written under it.
     pub(super) last_encrypted: Option<f64>,
     /// When something was last read under it.
@@ -131,7 +133,9 @@ impl Metrics {
                 (_, false) => used.last_decrypted = Some(sample.value),
             }
         }
-        uses.into_values().collect()
+        let mut uses: Vec<KeyIdUse> = uses.into_values().collect();
+        mark_newest(&mut uses);
+        uses
     }
 
     /// How many DEK sources it holds opened, by provider.
@@ -182,6 +186,19 @@ impl Metrics {
 
     fn of(&self, family: &'static str) -> impl Iterator<Item = &Sample> {
         self.samples.iter().filter(move |sample| sample.family == family)
+    }
+}
+
+/// By provider, those that were given last.
+pub(super) fn mark_newest(uses: &mut [KeyIdUse]) {
+    let mut newest: BTreeMap<String, f64> = BTreeMap::new();
+    for used in uses.iter() {
+        let at = newest.entry(used.provider.clone()).or_default();
+        *at = at.max(used.last_status.unwrap_or_default());
+    }
+    for used in uses {
+        used.is_newest =
+            used.last_status.is_some_and(|at| newest.get(&used.provider).is_some_and(|newest| at >= *newest));
     }
 }
 

@@ -1,5 +1,6 @@
 //! How API servers are asked: kubectl's flags and files, and GET requests only.
 use std::error::Error as _;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Bytes;
 use hyper::header::ACCEPT;
 use hyper::{Request, StatusCode, Uri};
-use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use kube_client::{Client, Config, client::Body};
+use kube_client::client::{AuthError, Body};
+use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube_client::{Client, Config};
 
 use crate::output::{Exit, Failure};
 
@@ -24,7 +26,7 @@ pub(crate) struct Reach {
     context: Option<String>,
 
     /// An API server by its own address, with the credentials of the context; may be given several times, once for each
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = server_url)]
     server: Vec<Uri>,
 
     /// The name that the certificate of each --server has, if it is not that of the address
@@ -47,14 +49,24 @@ pub(super) struct Server {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
     #[error(
-        "can't be reached ({reason}): check address, network and certificate; kubectl with the same flags fails alike"
+        "can't be reached ({reason}): check address and network; kubectl with the same flags fails alike"
     )]
     Unreached { reason: String },
+    #[error(
+        "can't be spoken to over TLS ({reason}): the address has to serve it, and its certificate to be of the kubeconfig's certificate-authority, in its \
+         time, and for this address, else name it with --tls-server-name"
+    )]
+    Tls { reason: String },
     #[error("gave no answer within {timeout:?}: --request-timeout gives it longer")]
     Deadline { timeout: Duration },
-    #[error("gets no credentials from the user of the context: kubectl auth whoami says why")]
-    NoCredentials,
-    #[error("does not know these credentials (401): kubectl auth whoami says whose they are")]
+    #[error(
+        "gets no credentials from the user of the context: {why}; kubectl auth whoami with the same kubeconfig fails alike"
+    )]
+    NoCredentials { why: String },
+    #[error(
+        "does not know these credentials (401): they are of another cluster, expired or revoked; get new ones, and see \
+         whose they are with kubectl auth whoami"
+    )]
     Unauthorized,
     #[error(
         "does not allow it (403): the right to {right} is missing; docs/how-to/census.md has a ClusterRole"
@@ -90,20 +102,23 @@ impl Reach {
     }
 
     async fn config(&self) -> Result<Config, Failure> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let read = |error: &dyn std::fmt::Display| {
-            Failure::new(Exit::Usage, &format_args!("the kubeconfig can't be used: {error}"))
+        let usage = |error: KubeconfigFault| Failure::new(Exit::Usage, &error);
+        let (kubeconfig, path) = match &self.kubeconfig {
+            Some(path) => (Kubeconfig::read_from(path), path.display().to_string()),
+            None => (Kubeconfig::read(), "the kubeconfig".to_owned()),
         };
-        match (&self.kubeconfig, &self.context) {
-            (Some(path), _) => {
-                let kubeconfig = Kubeconfig::read_from(path).map_err(|error| read(&error))?;
-                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| read(&error))
+        let kubeconfig = match kubeconfig {
+            Err(error) if self.kubeconfig.is_none() && self.context.is_none() && is_absent(&error) => {
+                // As in a pod: the service account's.
+                return Config::incluster()
+                    .map_err(|error| usage(KubeconfigFault::Nowhere(error.to_string())));
             }
-            (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(|error| read(&error)),
-            (None, None) => Config::infer().await.map_err(|error| {
-                Failure::new(Exit::Usage, &format_args!("{error}: name a kubeconfig with --kubeconfig"))
-            }),
-        }
+            kubeconfig => kubeconfig.map_err(|error| usage(KubeconfigFault::of(path.clone(), error)))?,
+        };
+        without_user(&kubeconfig, self.context.as_deref(), &path).map_err(usage)?;
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        config.map_err(|error| usage(KubeconfigFault::of(path, error)))
     }
 
     fn config_of(&self, config: &Config, url: &Uri) -> Config {
@@ -160,19 +175,165 @@ impl Server {
     }
 }
 
+/// Why a kubeconfig is of no use. Of what stands in it only names are shown: the rest may be credentials.
+#[derive(Debug, thiserror::Error)]
+enum KubeconfigFault {
+    #[error(
+        "there is no kubeconfig, and no service account of a pod ({0}): name one with --kubeconfig, or set KUBECONFIG"
+    )]
+    Nowhere(String),
+    #[error("{path} can't be read: {error}")]
+    Unreadable { path: String, error: String },
+    #[error("{path} is no kubeconfig: line {line}, column {column} is wrong")]
+    Malformed { path: String, line: u64, column: u64 },
+    #[error("{path} is no kubeconfig: a field is missing, or is of another kind than kubectl writes it")]
+    Foreign { path: String },
+    #[error(
+        "{path} has no current context: choose one with --context; kubectl config get-contexts lists them"
+    )]
+    NoCurrentContext { path: String },
+    #[error("{path} has no context {context:?}: kubectl config get-contexts lists those that it has")]
+    NoContext { path: String, context: String },
+    #[error(
+        "{path} has no user {user:?}, which its context {context:?} names: choose another with --context"
+    )]
+    NoUser { path: String, context: String, user: String },
+    #[error("{path} can't be used: {error}")]
+    Other { path: String, error: String },
+}
+
+impl KubeconfigFault {
+    fn of(path: String, error: KubeconfigError) -> Self {
+        match error {
+            KubeconfigError::ReadConfig(error, at) => {
+                Self::Unreadable { path: at.display().to_string(), error: error.to_string() }
+            }
+            // Its text quotes the lines around.
+            KubeconfigError::Parse(error) => match error.location() {
+                Some(at) => Self::Malformed { path, line: at.line(), column: at.column() },
+                None => Self::Foreign { path },
+            },
+            KubeconfigError::CurrentContextNotSet => Self::NoCurrentContext { path },
+            KubeconfigError::LoadContext(context) => Self::NoContext { path, context },
+            error => Self::Other { path, error: error.to_string() },
+        }
+    }
+}
+
+/// Whether there is none where kubectl looks.
+fn is_absent(error: &KubeconfigError) -> bool {
+    match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => error.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// A context whose user is absent would be used by nobody, and refused for a reason that misleads.
+fn without_user(kubeconfig: &Kubeconfig, context: Option<&str>, path: &str) -> Result<(), KubeconfigFault> {
+    let Some(name) = context.or(kubeconfig.current_context.as_deref()) else { return Ok(()) };
+    let chosen = kubeconfig.contexts.iter().find(|one| one.name == name);
+    let user = chosen.and_then(|one| one.context.as_ref()?.user.as_deref()).filter(|user| !user.is_empty());
+    match user {
+        Some(user) if kubeconfig.auth_infos.iter().all(|one| one.name != user) => {
+            Err(KubeconfigFault::NoUser {
+                path: path.to_owned(),
+                context: name.to_owned(),
+                user: user.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Credentials go over TLS, or to this machine, as to a kubectl proxy.
+fn server_url(text: &str) -> Result<Uri, String> {
+    const FORM: &str = "an API server is written as https://HOST:PORT";
+    let url: Uri = text.parse().map_err(|error| format!("{error}: {FORM}"))?;
+    let Some(host) = url.host() else { return Err(FORM.to_owned()) };
+    match url.scheme_str() {
+        Some("https") => Ok(url),
+        Some("http") if ["localhost", "127.0.0.1", "[::1]"].contains(&host) => Ok(url),
+        Some("http") => Err(format!("the credentials would go over the network in clear: {FORM}")),
+        _ => Err(FORM.to_owned()),
+    }
+}
+
 /// What a program for credentials said is left out: it may be one.
 fn failed(error: &kube_client::Error) -> AskError {
-    if let kube_client::Error::Auth(_) = error {
-        return AskError::NoCredentials;
+    if let kube_client::Error::Auth(error) = error {
+        return AskError::NoCredentials { why: no_credentials(error) };
     }
-    let mut reason = error.to_string();
+    // The first two say only that it is an error of a client.
+    let mut causes = Vec::new();
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !reason.contains(&cause_text) {
-            reason = format!("{reason}: {cause_text}");
-        }
+        causes.push(cause);
         source = cause.source();
     }
-    AskError::Unreached { reason }
+    let telling = causes.get(1..).filter(|telling| !telling.is_empty()).unwrap_or(&causes);
+    let mut reason = String::new();
+    for cause in telling {
+        let text = cause.to_string();
+        if !reason.contains(&text) {
+            reason = if reason.is_empty() { text } else { format!("{reason}: {text}") };
+        }
+    }
+    if causes.iter().any(|cause| is_of_tls(*cause)) {
+        AskError::Tls { reason }
+    } else {
+        AskError::Unreached { reason }
+    }
+}
+
+/// What TLS can't make sense of is invalid data, and a peer that knows no TLS hangs up; both are in an error of input and
+/// output, or in one that it wraps.
+fn is_of_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let Some(error) = error.downcast_ref::<io::Error>() else { return false };
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+        || error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<io::Error>())
+            .is_some_and(|inner| is_of_tls(inner))
+}
+
+fn no_credentials(error: &AuthError) -> String {
+    match error {
+        AuthError::AuthExecStart(error) => format!("its program can't be started: {error}"),
+        AuthError::AuthExecRun { out, .. } => match out.status.code() {
+            Some(code) => format!("its program ended with exit code {code}"),
+            None => "its program was killed".to_owned(),
+        },
+        AuthError::ReadTokenFile(error, path) => {
+            format!("its token file {} can't be read: {error}", path.display())
+        }
+        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
+            "what its program prints is no ExecCredential with a status".to_owned()
+        }
+        _ => "its token can't be used".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_go_to_nobody_in_clear() {
+        for right in
+            ["https://10.0.0.1:6443", "http://localhost:8001", "http://127.0.0.1:8001", "http://[::1]:8001"]
+        {
+            assert!(server_url(right).is_ok(), "{right}");
+        }
+        for (wrong, says) in [
+            ("http://10.0.0.1:8080", "in clear"),
+            ("localhost:6443", "https://HOST:PORT"),
+            ("10.0.0.1", "https://HOST:PORT"),
+            ("/metrics", "https://HOST:PORT"),
+            ("ftp://10.0.0.1", "https://HOST:PORT"),
+            ("", "https://HOST:PORT"),
+        ] {
+            assert!(server_url(wrong).is_err_and(|said| said.contains(says)), "{wrong}");
+        }
+    }
 }

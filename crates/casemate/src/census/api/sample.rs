@@ -53,7 +53,8 @@ pub(super) struct Sample {
 struct List {
     #[serde(default)]
     metadata: ListMetadata,
-    items: Vec<Item>,
+    /// Null where there are none.
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -149,7 +150,7 @@ impl Place {
                 answer => answer?,
             };
             let list: List = serde_json::from_slice(&answer).map_err(|_| AskError::Foreign { what: path })?;
-            names.extend(list.items.into_iter().map(|item| item.metadata));
+            names.extend(list.items.unwrap_or_default().into_iter().map(|item| item.metadata));
             left = list.metadata.remaining_item_count;
             if list.metadata.next.is_empty() {
                 left = 0;
@@ -248,6 +249,15 @@ mod tests {
         assert_eq!(evenly(3, 10).collect::<Vec<_>>(), [0, 1, 2]);
         assert_eq!(evenly(0, 10).count(), 0);
         assert_eq!(evenly(10, 0).count(), 0);
+    }
+
+    #[test]
+    fn a_list_of_nothing_is_a_list() {
+        let list =
+            |text: &str| serde_json::from_str::<List>(text).map(|list| list.items.unwrap_or_default().len());
+        assert_eq!(list(r#"{"metadata": {}, "items": null}"#).ok(), Some(0));
+        assert_eq!(list(r#"{"metadata": {}, "items": [{"metadata": {"name": "a"}}]}"#).ok(), Some(1));
+        assert!(list(r#"{"metadata": {}, "items": 1}"#).is_err());
     }
 
     #[test]

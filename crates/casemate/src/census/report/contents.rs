@@ -98,7 +98,7 @@ pub(super) fn facts(file: &FileAnswer) -> Vec<(String, Cell)> {
     let survey = &file.survey;
     let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
     let checksum = match file.checksum {
-        Checksum::Verified => "that of its bytes",
+        Checksum::Verified => "verified: the file is as it was written",
         Checksum::Absent => "none: it was not made by etcdctl snapshot save",
         Checksum::Live => "none: it is no file, a running etcd was asked",
     };
@@ -107,7 +107,10 @@ pub(super) fn facts(file: &FileAnswer) -> Vec<(String, Cell)> {
         fact("Bytes", grouped(file.bytes)),
         fact("Checksum within it", checksum.to_owned()),
         fact("Revision of etcd", number(survey.revision)),
-        fact("Compacted up to revision", number(survey.compacted)),
+        fact(
+            "Compacted up to revision",
+            survey.compacted.map_or("never compacted".to_owned(), |at| at.to_string()),
+        ),
         fact("Below the key", survey.prefix.clone()),
         fact("Objects", grouped(survey.live)),
         fact("Old revisions", grouped(survey.past)),

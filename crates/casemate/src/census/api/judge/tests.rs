@@ -16,6 +16,7 @@ fn server(configuration: &str, key_ids: Vec<KeyIdUse>) -> ServerAnswer {
             .map(|hash| (*hash).into())
             .collect(),
         configuration_matches: None,
+        limits: of_server(true),
         key_ids,
         dek_sources: Default::default(),
         operations: Vec::new(),
@@ -41,6 +42,7 @@ fn secrets(stored: &[(&str, u64, u64)], expected: Option<&str>) -> ResourceAnswe
     ResourceAnswer {
         resource: "secrets".into(),
         error: None,
+        limits: of_objects(10, 10),
         server: "https://a".into(),
         objects: 10,
         listed: 10,
@@ -64,7 +66,8 @@ fn verdict_of(
 ) -> (Verdict, String) {
     let judged = judge(&mut servers, resources, given);
     let verdict = verdict(&judged, &servers, resources, !resources.is_empty());
-    (verdict, [judged.findings, judged.open].concat().join("\n"))
+    let told = [judged.findings, judged.open].concat();
+    (verdict, told.into_iter().map(|statement| statement.text).collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
@@ -77,9 +80,9 @@ fn objects_are_judged_by_their_bounds() {
             vec![(KMS, 7, 7), (IDENTITY, 3, 3)],
             None,
             Verdict::Finding,
-            "at least 3 of 10 objects are in plaintext",
+            "at least 3 of the 10 objects that were read are in plaintext",
         ),
-        (vec![(KMS, 7, 10), (IDENTITY, 0, 3)], None, Verdict::Partly, "at most 3 of 10"),
+        (vec![(KMS, 7, 10), (IDENTITY, 0, 3)], None, Verdict::Partly, "at most 3 of the 10"),
         (vec![(UNCOVERED, 10, 10)], None, Verdict::Finding, "encrypts nothing of this resource"),
         (vec![(UNCOVERED, 10, 10)], Some(""), Verdict::NothingAgainst, ""),
         (vec![(IDENTITY, 10, 10)], Some(""), Verdict::NothingAgainst, ""),
@@ -111,8 +114,11 @@ fn configurations_are_compared_with_the_file_or_with_each_other() {
         (vec!["sha256:a", "sha256:a"], &Given::default(), Verdict::NothingAgainst, ""),
         (vec!["sha256:a", "sha256:b"], &Given::default(), Verdict::Finding, "2 EncryptionConfigurations"),
     ] {
-        let servers = servers.iter().map(|hash| server(hash, vec![])).collect();
-        let (found, said) = verdict_of(servers, &[], given);
+        let process = |place: usize| Some(Instance { started: Some(place as f64), id_hash: None });
+        let servers = servers.iter().enumerate();
+        let servers =
+            servers.map(|(place, hash)| ServerAnswer { instance: process(place), ..server(hash, vec![]) });
+        let (found, said) = verdict_of(servers.collect(), &[], given);
         assert_eq!(found, verdict, "{said}");
         assert!(said.contains(says), "{said}");
     }
@@ -171,4 +177,38 @@ fn what_was_not_seen_is_not_judged() {
     assert_eq!(verdict_of(vec![server("", vec![])], &[ill], &Given::default()).0, Verdict::Finding);
     let empty = ResourceAnswer { read: 0, objects: 0, ..secrets(&[], None) };
     assert_eq!(verdict_of(vec![server("", vec![])], &[empty], &Given::default()).0, Verdict::NothingAgainst);
+}
+
+#[test]
+fn servers_that_differ_are_named() {
+    let at = |name: &str, started: f64, key: &str| ServerAnswer {
+        server: format!("https://{name}"),
+        instance: Some(Instance { started: Some(started), id_hash: None }),
+        ..server("sha256:a", vec![key_id(key, 1.0)])
+    };
+    let judged = |servers: Vec<ServerAnswer>| verdict_of(servers, &[], &Given::default());
+    assert_eq!(judged(vec![at("a", 1.0, "one"), at("b", 2.0, "one")]).0, Verdict::NothingAgainst);
+    let (found, said) = judged(vec![at("a", 1.0, "one"), at("b", 2.0, "two")]);
+    assert_eq!(found, Verdict::Finding);
+    assert!(said.contains("ours gives the API servers 2 key ids"), "{said}");
+    assert!(said.contains(&format!("https://b has {}", file_hash(b"two"))), "{said}");
+    let (found, said) = judged(vec![at("a", 1.0, "one"), at("b", 1.0, "one")]);
+    assert_eq!(found, Verdict::Partly);
+    assert!(said.contains("https://b is the same process as https://a"), "{said}");
+    let silent = ServerAnswer { configurations: Vec::new(), ..at("b", 2.0, "one") };
+    assert_eq!(judged(vec![at("a", 1.0, "one"), silent]).0, Verdict::Partly);
+}
+
+#[test]
+fn every_statement_but_a_failure_to_ask_says_what_it_leaves_open() {
+    let mut servers = vec![server("sha256:a", vec![key_id("old", 1.0)]), server("sha256:b", Vec::new())];
+    servers[1].instance = Some(Instance { started: Some(2.0), id_hash: None });
+    let resource = secrets(&[(KMS, 5, 10), (IDENTITY, 0, 5), (UNCOVERED, 1, 1)], None);
+    let given = Given { configuration: Some("sha256:c"), key_ids: &["new".to_owned()] };
+    let Judged { findings, open } = judge(&mut servers, &[resource], &given);
+    assert!(findings.len() >= 4 && !open.is_empty(), "{findings:?} {open:?}");
+    for statement in findings.iter().chain(&open) {
+        assert!(!statement.limits.is_empty(), "{statement:?}");
+    }
+    assert!(of_objects(10, 5).contains(&Limit::Unread) && !of_objects(10, 10).contains(&Limit::Unread));
 }

@@ -43,6 +43,7 @@ fn a_page_of_kube_apiserver_is_read() {
         encrypted: 4,
         decrypted: 3,
         last_status: Some(1.6e9),
+        is_newest: true,
         last_encrypted: Some(1.5e9),
         ..KeyIdUse::default()
     };
