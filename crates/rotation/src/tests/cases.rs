@@ -456,3 +456,21 @@ fn what_nobody_can_open_any_more_is_told_and_holds_nothing_else_up() {
     cluster.run();
     assert_eq!(cluster.objects[&resource("secrets")], [Stored { slot: Slot::Key(id(2)), key_id: None }]);
 }
+
+#[test]
+fn an_old_file_that_comes_back_voids_what_was_counted() {
+    let mut cluster = rotating();
+    let old = Stored { slot: Slot::Key(id(1)), key_id: None };
+    cluster.observed.backups.insert("monday".into(), [old].into());
+    assert_eq!(cluster.run().1, Step::Done);
+    // Server `b` may have written with key 1 since the count.
+    let old = Some(file(SECRETS, "cbc:1,cbc:2,identity"));
+    (cluster.server("b").file, cluster.server("b").loaded) = (old.clone(), old);
+    cluster.observed.backups.clear();
+    let before = cluster.course("secrets").turn;
+    let Step::Record { progress, history } = cluster.step() else { panic!("{:?}", cluster.step()) };
+    assert!(history.iter().any(|entry| matches!(entry.change, Change::Strayed { .. })), "{history:?}");
+    let course = &progress.courses[&resource("secrets")];
+    assert!(course.turn != before && course.claim.is_none() && course.keys.contains(&id(1)));
+    assert_eq!(cluster.run().0.last().unwrap(), "cbc:2,identity");
+}
