@@ -116,6 +116,17 @@ impl<'lab> Scene<'lab> {
         panic!("{url}: 429 for ever");
     }
 
+    /// Writes something to a Secret, if it is there.
+    fn label(&self, secret: usize, value: usize) {
+        let server = self.server(0);
+        let url = format!("{}/api/v1/namespaces/{}/secrets/s-{secret}", server.url(), namespace(secret));
+        let patch = json!({"metadata": {"labels": {"changed": value.to_string()}}}).to_string();
+        let request = self.client.patch(url).bearer_auth(server.token());
+        let request = request.header("Content-Type", "application/merge-patch+json").body(patch);
+        let code = self.runtime.block_on(async { request.send().await.unwrap().status().as_u16() });
+        assert!([200, 404].contains(&code), "{code}");
+    }
+
     /// Some of each resource, in three namespaces.
     fn fill(&self, secrets: usize) {
         for namespace in ["a", "b", "c"] {
