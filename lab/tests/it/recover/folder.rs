@@ -87,8 +87,8 @@ fn objects_that_would_have_one_file_and_hostile_names_have_files_of_their_own() 
     let names = files(&out);
     assert_eq!(names.len(), keys.len(), "{names:?}");
     let all: Vec<String> = names.iter().map(|name| fs::read_to_string(out.join(name)).unwrap()).collect();
-    for place in 0..keys.len() {
+    for (place, key) in keys.iter().enumerate() {
         let found = all.iter().filter(|manifest| manifest.contains(&format!("here {place}."))).count();
-        assert_eq!(found, 1, "{}: {names:?}", keys[place]);
+        assert_eq!(found, 1, "{key}: {names:?}");
     }
 }
