@@ -150,7 +150,7 @@ fn url(port: &Port) -> String {
     format!("http://127.0.0.1:{}", port.number())
 }
 
-fn etcdctl(endpoint: &str) -> Result<Command> {
+pub(crate) fn etcdctl(endpoint: &str) -> Result<Command> {
     etcdctl_of(Tool::Etcdctl, endpoint)
 }
 

@@ -138,6 +138,15 @@ impl Lab {
 
     /// The same with an API server of another version.
     pub fn add_apiserver_of(&self, tool: Tool, encryption: Encryption) -> Result<Arc<Apiserver>> {
+        self.start_apiserver(tool, &self.etcd.endpoint(), encryption)
+    }
+
+    /// The same on another store than the lab's etcd, of this address.
+    pub fn add_apiserver_on(&self, store: &str, encryption: Encryption) -> Result<Arc<Apiserver>> {
+        self.start_apiserver(Tool::KubeApiserver, store, encryption)
+    }
+
+    fn start_apiserver(&self, tool: Tool, store: &str, encryption: Encryption) -> Result<Arc<Apiserver>> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let name = format!("apiserver-{number}");
         let server = Arc::new(Apiserver::create(
@@ -145,7 +154,7 @@ impl Lab {
             &name,
             self.run.path(),
             &self.run.logs().join(format!("{name}.log")),
-            &self.etcd.endpoint(),
+            store,
             &self.identity,
             encryption,
         )?);

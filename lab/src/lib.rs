@@ -50,6 +50,7 @@
 //! |---|---|
 //! | `lab` | [`Lab`]: the servers of one run, and daemons beside them |
 //! | `etcd`, `apiserver`, `encryption`, `identity` | the servers and what they are configured with |
+//! | `kine` | [`Kine`]: what k3s has in place of etcd |
 //! | `process` | [`Process`]: programs that can't outlive us |
 //! | `ports`, `run_dir` | what keeps two labs apart, and what is left of one |
 //! | [`plugin`] | [`Plugin`]: our daemon and command line beside them, on any [`KeyService`] |
@@ -75,6 +76,7 @@ mod error;
 mod etcd;
 pub mod fault_proxy;
 mod identity;
+mod kine;
 mod lab;
 pub mod misbehaving;
 pub mod openbao;
@@ -97,6 +99,7 @@ pub use self::{
     error::{Error, Result},
     etcd::{Etcd, EtcdCluster},
     fault_proxy::FaultProxy,
+    kine::Kine,
     lab::{Builder, Lab},
     misbehaving::MisbehavingModule,
     openbao::OpenBao,

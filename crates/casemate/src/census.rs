@@ -90,7 +90,7 @@ enum Verb {
 }
 
 /// Flags about etcd's keys.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct Prefix {
     /// Below which key kube-apiserver keeps its objects: its --etcd-prefix
     #[arg(long, value_name = "KEY", default_value = "/registry")]

@@ -28,7 +28,7 @@ use report::Report;
 use walk::{Which, walk};
 
 const SNAPSHOT: &str = "Open what a snapshot holds, and write manifests.\n\n\
-    Reads a snapshot (etcdctl snapshot save) or the member/snap/db of a stopped etcd, and opens what the given keys open, \
+    Reads a snapshot (etcdctl snapshot save), the member/snap/db of a stopped etcd or k3s' state.db, and opens what the given keys open, \
     whatever encrypted it: nothing, aescbc, aesgcm, secretbox, casemate-kms or another KMS v2 plugin. Neither etcd nor an \
     API server is needed, and for a recovery identity no plugin and no key service.\n\n\
     Secrets and ConfigMaps become YAML that kubectl takes, custom resources JSON, everything else stays protobuf as it was \
@@ -93,7 +93,7 @@ struct ObjectArgs {
 
 #[derive(clap::Args)]
 struct SnapshotArgs {
-    /// A snapshot, or a stopped member's member/snap/db
+    /// A snapshot, a stopped member's member/snap/db, or k3s' state.db
     file: PathBuf,
 
     #[command(flatten)]
@@ -108,7 +108,7 @@ struct SnapshotArgs {
 
 #[derive(clap::Args)]
 struct DrillArgs {
-    /// A snapshot, or a stopped member's member/snap/db
+    /// A snapshot, a stopped member's member/snap/db, or k3s' state.db
     file: PathBuf,
 
     #[command(flatten)]

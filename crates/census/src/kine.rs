@@ -21,6 +21,7 @@
 //! computed. Values are bounded by [`MAX_VALUE`], and memory by SQLite's page cache and a fingerprint a key.
 mod error;
 mod open;
+mod unused;
 
 #[cfg(test)]
 mod tests;
@@ -97,6 +98,11 @@ impl StateDb {
         &self.facts
     }
 
+    /// Where its log stands.
+    pub fn log(&self) -> PathBuf {
+        open::beside(&self.path, "-wal")
+    }
+
     /// How many revisions there are at most.
     pub fn revisions(&self) -> u64 {
         self.rows
@@ -119,27 +125,33 @@ impl StateDb {
     pub fn values(
         &self,
         prefix: &str,
+        each: impl FnMut(&Item<'_>, Standing, Passed) -> bool,
+    ) -> Result<Passed, Error> {
+        self.values_at(prefix, self.rows, each)
+    }
+
+    /// The same as it was at `revision`, which must be none that was compacted away.
+    ///
+    /// # Errors
+    /// If the file is damaged, or changed while it was read.
+    pub fn values_at(
+        &self,
+        prefix: &str,
+        revision: u64,
         mut each: impl FnMut(&Item<'_>, Standing, Passed) -> bool,
     ) -> Result<Passed, Error> {
-        let sqlite = |error| self.error(Fault::of(&error));
-        let mut statement = self.connection.prepare(ROWS).map_err(sqlite)?;
-        let mut rows = statement.query([]).map_err(sqlite)?;
         let mut seen = Fingerprints::new().map_err(|error| self.error(Fault::Store(error)))?;
         let prefix = prefix.trim_end_matches('/').as_bytes();
         let mut passed = Passed::default();
-        while let Some(row) = rows.next().map_err(sqlite)? {
-            let row = Row::read(row).map_err(|fault| self.error(fault))?;
-            passed.revisions = self.rows.saturating_sub(row.revision);
+        self.rows(revision, |row| {
+            passed.revisions = revision.saturating_sub(row.revision);
             let Passed { counts, .. } = &mut passed;
-            if row.key == COMPACTED.as_bytes() {
-                continue;
-            }
             if !is_under(prefix, row.key) {
                 counts.outside += 1;
                 let values = [row.value, row.left_behind().unwrap_or_default()];
                 counts.outside_encrypted +=
                     values.into_iter().filter(|value| is_encrypted(value)).count() as u64;
-                continue;
+                return true;
             }
             let is_newest = seen.insert(row.key);
             let standing = if is_newest { Standing::Live } else { Standing::Past };
@@ -150,19 +162,55 @@ impl StateDb {
                 (false, true) => {}
             }
             if !row.deletes && !each(&row.item(row.revision, row.value), standing, passed) {
-                return Ok(passed);
+                return false;
             }
-            if let Some(value) = row.left_behind() {
+            row.left_behind().is_none_or(|value| {
                 passed.counts.past += 1;
-                if !each(&row.item(row.before, value), Standing::Past, passed) {
-                    return Ok(passed);
+                each(&row.item(row.before, value), Standing::Past, passed)
+            })
+        })?;
+        Ok(passed)
+    }
+
+    /// Hands everything that stands in a value's column to `each`, copies among them, newest row first.
+    ///
+    /// # Errors
+    /// If the file is damaged, or changed while it was read.
+    pub fn columns(&self, mut each: impl FnMut(&Item<'_>, Standing)) -> Result<(), Error> {
+        let mut seen = Fingerprints::new().map_err(|error| self.error(Fault::Store(error)))?;
+        self.rows(self.rows, |row| {
+            let is_live = seen.insert(row.key) && !row.deletes;
+            let standing = if is_live { Standing::Live } else { Standing::Past };
+            for (value, standing) in [(row.value, standing), (row.old, Standing::Past)] {
+                if !value.is_empty() {
+                    each(&row.item(row.revision, value), standing);
                 }
             }
+            true
+        })
+    }
+
+    /// Hands each row up to `revision` to `each`, newest first, but for kine's own, until it says that it has enough.
+    fn rows(&self, revision: u64, mut each: impl FnMut(&Row<'_>) -> bool) -> Result<(), Error> {
+        let sqlite = |error| self.error(Fault::of(&error));
+        let mut statement = self.connection.prepare(ROWS).map_err(sqlite)?;
+        let newest = i64::try_from(revision).unwrap_or(i64::MAX);
+        let mut rows = statement.query([newest]).map_err(sqlite)?;
+        while let Some(row) = rows.next().map_err(sqlite)? {
+            let row = Row::read(row).map_err(|fault| self.error(fault))?;
+            if row.key != COMPACTED.as_bytes() && !each(&row) {
+                return Ok(());
+            }
         }
-        if !self.has_log {
-            self.opened.ensure_unchanged(&self.path).map_err(|error| self.error(Fault::File(error.fault)))?;
+        self.ensure_unchanged()
+    }
+
+    /// Whoever writes has a log: its pages stand still for a reader.
+    fn ensure_unchanged(&self) -> Result<(), Error> {
+        if self.has_log {
+            return Ok(());
         }
-        Ok(passed)
+        self.opened.ensure_unchanged(&self.path).map_err(|error| self.error(Fault::File(error.fault)))
     }
 
     fn error(&self, fault: Fault) -> Error {
@@ -189,6 +237,7 @@ const ROWS: &str = "
     SELECT row.id, row.name, row.deleted, row.create_revision, row.prev_revision, row.value, row.old_value,
         before.id IS NOT NULL AND before.name = row.name
     FROM kine AS row NOT INDEXED LEFT JOIN kine AS before ON before.id = row.prev_revision
+    WHERE row.id <= ?1
     ORDER BY row.id DESC";
 
 /// One row. Borrowed, as [`KeyValue`] is.

@@ -19,9 +19,14 @@
 //! nothing. And what is found too much: a manifest that stands in another object's value (kubectl's annotation
 //! `last-applied-configuration`, a ConfigMap with manifests), which is plaintext as well and counts as a copy of its own.
 //!
+//! k3s without etcd (kine, feature `kine`) has the same in its file of SQLite: in rows of the past, among which is each row's
+//! copy of the value before it, in parts of the file that nothing uses, and in SQLite's log.
+//!
 //! Bounds: bytes go through a window of a few hundred KiB that is wiped, whatever the file says.
 mod header;
 mod scanner;
+#[cfg(feature = "kine")]
+mod state_db;
 
 #[cfg(test)]
 mod tests;
@@ -64,6 +69,12 @@ pub enum Place {
     WriteAheadLog,
     /// In another file of a member.
     OtherFile,
+    /// Of kine: in rows that were replaced or deleted, or as a row's copy of the value before.
+    OldRows,
+    /// Of kine: in what nothing uses of SQLite's file.
+    UnusedParts,
+    /// Of kine: in SQLite's log, `state.db-wal`.
+    SqliteLog,
 }
 
 /// What was found in one place.
@@ -107,6 +118,15 @@ impl Place {
                  after enough writes, the member makes a snapshot and removes old files"
             }
             Self::OtherFile => "a new member with an empty folder; what etcd left of a stop can be deleted",
+            Self::OldRows => {
+                "a change of each object after it was written anew, since its row carries the value before (kubectl annotate; \
+                 API servers do not store an empty one); then kine's compaction, each 5 minutes, which leaves the last 1000 \
+                 revisions; then it is in unused parts"
+            }
+            Self::UnusedParts => {
+                "a restart of k3s, which runs VACUUM; or, while it is stopped: sqlite3 state.db VACUUM"
+            }
+            Self::SqliteLog => "stopping k3s, which empties the log into the file",
         }
     }
 
@@ -120,6 +140,9 @@ impl Place {
             }
             Self::WriteAheadLog => "compaction, defragmentation, a restart",
             Self::OtherFile => "compaction, defragmentation",
+            Self::OldRows => "rewriting the objects once, compaction alone, VACUUM",
+            Self::UnusedParts => "compaction; a copy of the file has them, too",
+            Self::SqliteLog => "compaction; a k3s that was killed leaves it",
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod asked;
 mod folder;
+mod kine;
 mod lost;
 mod page;
 mod providers;

@@ -1,6 +1,8 @@
 //! Plaintext that encryption left behind.
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "kine")]
+use casemate_census::kine;
 use casemate_census::residue::{Found, Place, Search};
 use casemate_encryption_config::ResourcePattern;
 use schemars::JsonSchema;
@@ -14,7 +16,8 @@ use crate::output::{Exit, Failure, Output, Section};
 pub(super) const ABOUT: &str = "Which plaintext did encryption leave behind, and what removes it?\n\n\
     Writing all objects anew under an EncryptionConfiguration does not remove what stood there before: it stays in old \
     revisions until compaction, in free pages of etcd's file until defragmentation, and in the write-ahead log until that \
-    is rotated. Snapshots carry the first two. This counts copies of plaintext objects in each place, and prints none.\n\n\
+    is rotated. Snapshots carry the first two. k3s' state.db has the same: rows, unused parts, a log. This counts copies of \
+    plaintext objects in each place, and prints none.\n\n\
     Objects are recognised by their beginning. A piece of one whose beginning was overwritten is not, so that NOT ZERO \
     shows in how many bytes something stands. A manifest within another object's value (kubectl's annotation \
     last-applied-configuration) counts as a copy of its own.";
@@ -29,7 +32,7 @@ Exit codes:
 
 #[derive(clap::Args)]
 pub(super) struct ResidueArgs {
-    /// Stopped members' data folders, their files, snapshots, or folders of these
+    /// Stopped members' data folders, their files, snapshots, k3s' state.db, or folders of these
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
@@ -165,6 +168,8 @@ impl Part {
             Kind::Raw(Place::WriteAheadLog)
         } else if name.ends_with(".snap") {
             Kind::Raw(Place::OtherFile)
+        } else if name.ends_with("-wal") {
+            Kind::Raw(Place::SqliteLog)
         } else if name == "db" {
             Kind::Database
         } else if name.contains(".tmp") {
@@ -192,12 +197,34 @@ impl Part {
 }
 
 fn database(path: &Path, search: &Search, output: &Output) -> Result<Vec<Found>, ScanError> {
+    #[cfg(feature = "kine")]
+    if kine::is_sqlite(path) {
+        return state_db(path, search, output);
+    }
     let (snapshot, _) = scan::open(path, output)?;
     let store = snapshot.store()?;
     let mut progress = Progress::new(output, path.display().to_string(), "bytes", 0);
     let found = search.database(&store, |passed, all| progress.now_at(passed, all, passed));
     let found = found.map_err(|error| snapshot.error(error))?;
     snapshot.ensure_unchanged()?;
+    Ok(found)
+}
+
+#[cfg(feature = "kine")]
+fn state_db(path: &Path, search: &Search, output: &Output) -> Result<Vec<Found>, ScanError> {
+    let state = scan::open_kine(path, output)?;
+    let mut progress = Progress::new(output, path.display().to_string(), "bytes", 0);
+    let mut found = search.state_db(&state, |passed, all| progress.now_at(passed, all, passed))?;
+    if state.has_log() {
+        output.note(format_args!(
+            "{}: stop k3s for a whole answer: rows that its log replaces stand in the file until then",
+            path.display()
+        ));
+        found.push(
+            search
+                .file(Place::SqliteLog, &state.log(), |passed, all| progress.now_at(passed, all, passed))?,
+        );
+    }
     Ok(found)
 }
 
@@ -262,6 +289,9 @@ fn called(place: Place) -> &'static str {
         Place::PageTails => "ends of pages",
         Place::BeyondEnd => "behind the last page",
         Place::WriteAheadLog => "write-ahead log",
+        Place::OldRows => "old rows",
+        Place::UnusedParts => "unused parts",
+        Place::SqliteLog => "SQLite's log",
         _ => "other file",
     }
 }

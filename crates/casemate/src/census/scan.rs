@@ -169,7 +169,7 @@ fn scan_kine(path: &Path, prefix: &str, output: &Output) -> Result<Scanned, Scan
 }
 
 #[cfg(feature = "kine")]
-pub(super) fn open_kine(path: &Path, output: &Output) -> Result<kine::StateDb, ScanError> {
+pub(crate) fn open_kine(path: &Path, output: &Output) -> Result<kine::StateDb, ScanError> {
     let state = kine::StateDb::open(path)?;
     if state.has_log() {
         output.note(format_args!("{}: what stands in its log (-wal) counts, too", path.display()));

@@ -1,6 +1,7 @@
 //! `casemate recover restore`: everything of a snapshot into a fresh etcd.
 //!
-//! The file is gone through twice: nothing is written before it is known that all of it opens. `target` is the etcd, and the
+//! The file is gone through twice: nothing is written before it is known that all of it opens. The second time is as of the
+//! first one's revision, and meets as many objects: somebody may write to k3s' file meanwhile. `target` is the etcd, and the
 //! only place of all of Casemate that writes to one; `plugins` asks those of `--encrypt-with` for DEK sources.
 mod plugins;
 mod target;
@@ -42,7 +43,7 @@ Exit codes:
 
 #[derive(clap::Args)]
 pub(super) struct RestoreArgs {
-    /// A snapshot, or a stopped member's member/snap/db
+    /// A snapshot, a stopped member's member/snap/db, or k3s' state.db
     file: PathBuf,
 
     #[command(flatten)]
@@ -177,13 +178,22 @@ pub(super) fn run(args: &RestoreArgs, output: &Output) -> Result<Exit, Failure> 
         () => Outcome::Restored,
     };
     if outcome == Outcome::Restored {
-        walk(&args.file, &args.which, &mut opener, output, is_kept, |met| {
+        let which = args.which.as_of(walked.revision);
+        let mut objects = 0;
+        walk(&args.file, &which, &mut opener, output, is_kept, |met| {
             let Ok(opened) = met.opened else { return Ok(()) };
+            objects += 1;
             let key = met.item.pair.key;
             let value = sealer.seal(prefix, key, &opened.object).map_err(|error| target.broken(&error))?;
             runtime.block_on(target.put(key, value))
         })?;
         runtime.block_on(target.finish())?;
+        if objects != plan.objects {
+            let file = args.file.display();
+            let text =
+                format_args!("{file} had {} objects that open, and now {objects}: stop k3s", plan.objects);
+            return Err(target.broken(&text));
+        }
     }
     let exit = match (outcome, report.closed()) {
         (Outcome::Refused, _) if plan.objects == 0 && report.objects() == 0 => Exit::Unknown,

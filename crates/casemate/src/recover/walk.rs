@@ -2,9 +2,12 @@
 use std::path::Path;
 
 use casemate_census::classify::{Class, ObjectPath};
-use casemate_census::mvcc::{Item, Live};
+#[cfg(feature = "kine")]
+use casemate_census::kine;
+#[cfg(feature = "kine")]
+use casemate_census::mvcc::Standing;
+use casemate_census::mvcc::{Counts, Item, StoreFacts};
 use casemate_census::recover::{Closed, Opened, Opener};
-use casemate_census::snapshot::Snapshot;
 use casemate_census::survey::Resource;
 
 use super::keys::Ring;
@@ -13,7 +16,7 @@ use crate::census::scan::{self, Checksum, Progress};
 use crate::output::{Exit, Failure, Output};
 
 /// Which objects, and as of when.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(super) struct Which {
     #[command(flatten)]
     pub(super) prefix: Prefix,
@@ -55,6 +58,28 @@ impl Which {
         (self.resources.is_empty() || self.resources.iter().any(is_resource))
             && (self.namespaces.is_empty() || self.namespaces.iter().any(is_namespace))
     }
+
+    /// The same, as of `revision`.
+    pub(super) fn as_of(&self, revision: u64) -> Self {
+        Self { revision: Some(revision), ..self.clone() }
+    }
+
+    /// As of which revision: the newest, or the one that was asked for, if it is there.
+    fn revision_of(&self, facts: &StoreFacts) -> Result<u64, Failure> {
+        let latest = facts.latest.map_or(0, |revision| revision.main);
+        let compacted = facts.compacted.max(facts.compacting).map_or(0, |revision| revision.main);
+        match self.revision {
+            None => Ok(latest),
+            Some(wanted) if (compacted..=latest).contains(&wanted) => Ok(wanted),
+            Some(wanted) => {
+                let text = format_args!(
+                    "--revision {wanted}: the file has revisions {compacted} to {latest}; what is older was compacted away, \
+                     and may be in an older snapshot"
+                );
+                Err(Failure::new(Exit::Usage, &text))
+            }
+        }
+    }
 }
 
 /// Opens every object of `file` that `which` has and `is_wanted` takes, and hands it to `to`.
@@ -66,50 +91,79 @@ pub(super) fn walk(
     is_wanted: impl Fn(&[u8], Option<ObjectPath<'_>>) -> bool,
     mut to: impl FnMut(Met<'_>) -> Result<(), Failure>,
 ) -> Result<Walked, Failure> {
-    let (snapshot, checksum) = scan::open(file, output).map_err(unreadable)?;
     let prefix = which.prefix.prefix.as_str();
-    let (mut live, revision) = begin(&snapshot, which)?;
-    let pages = snapshot.database().meta().pages;
-    let mut progress = Progress::new(output, file.display().to_string(), "objects", pages);
-    loop {
-        let (visited, counts) = (live.pages_visited(), live.counts());
-        progress.at(visited, counts.live);
-        let next = live.next_item().map_err(|error| unreadable(snapshot.error(error)))?;
-        let Some(item) = next else { break };
+    let open = |item: &Item<'_>| {
         let path = ObjectPath::parse(prefix, item.pair.key);
         if !which.has(path) || !is_wanted(item.pair.key, path) {
-            continue;
+            return Ok(());
         }
         let class = opener.classify(item.pair.value);
         let opened = opener.open(item.pair.key, item.pair.value, &class);
-        to(Met { item: &item, class: &class, path, opened })?;
+        to(Met { item, class: &class, path, opened })
+    };
+    #[cfg(feature = "kine")]
+    if kine::is_sqlite(file) {
+        return walk_kine(file, which, output, open);
     }
-    drop(progress);
-    let counts = live.counts();
-    snapshot.ensure_unchanged().map_err(unreadable)?;
-    let is_empty = counts.live + counts.past + counts.deleted == 0;
-    Ok(Walked { checksum, revision, elsewhere: (is_empty && counts.outside > 0).then_some(counts.outside) })
+    walk_etcd(file, which, output, open)
 }
 
-/// Where it begins, and as of which revision.
-fn begin<'s>(snapshot: &'s Snapshot, which: &Which) -> Result<(Live<'s>, u64), Failure> {
+fn walk_etcd(
+    file: &Path,
+    which: &Which,
+    output: &Output,
+    mut open: impl FnMut(&Item<'_>) -> Result<(), Failure>,
+) -> Result<Walked, Failure> {
+    let (snapshot, checksum) = scan::open(file, output).map_err(unreadable)?;
     let store = snapshot.store().map_err(unreadable)?;
-    let facts = store.facts();
-    let prefix = which.prefix.prefix.as_bytes();
-    let latest = facts.latest.map_or(0, |revision| revision.main);
-    let compacted = facts.compacted.max(facts.compacting).map_or(0, |revision| revision.main);
-    let live = match which.revision {
-        None => store.live(prefix),
-        Some(wanted) if (compacted..=latest).contains(&wanted) => store.live_at(prefix, wanted),
-        Some(wanted) => {
-            let text = format_args!(
-                "--revision {wanted}: the file has revisions {compacted} to {latest}; what is older was compacted away, and \
-                 may be in an older snapshot"
-            );
-            return Err(Failure::new(Exit::Usage, &text));
+    let revision = which.revision_of(store.facts())?;
+    let live = store.live_at(which.prefix.prefix.as_bytes(), revision);
+    let mut live = live.map_err(|error| unreadable(snapshot.error(error)))?;
+    let pages = snapshot.database().meta().pages;
+    let mut progress = Progress::new(output, file.display().to_string(), "objects", pages);
+    loop {
+        progress.at(live.pages_visited(), live.counts().live);
+        let next = live.next_item().map_err(|error| unreadable(snapshot.error(error)))?;
+        let Some(item) = next else { break };
+        open(&item)?;
+    }
+    drop(progress);
+    snapshot.ensure_unchanged().map_err(unreadable)?;
+    Ok(Walked { checksum, revision, elsewhere: elsewhere(live.counts()) })
+}
+
+/// The same of k3s' file of SQLite.
+#[cfg(feature = "kine")]
+fn walk_kine(
+    file: &Path,
+    which: &Which,
+    output: &Output,
+    mut open: impl FnMut(&Item<'_>) -> Result<(), Failure>,
+) -> Result<Walked, Failure> {
+    let state = scan::open_kine(file, output).map_err(unreadable)?;
+    let revision = which.revision_of(state.facts())?;
+    let mut progress = Progress::new(output, file.display().to_string(), "objects", revision);
+    let mut failure = None;
+    let passed = state.values_at(&which.prefix.prefix, revision, |item, standing, passed| {
+        progress.at(passed.revisions, passed.counts.live);
+        if standing == Standing::Live {
+            failure = open(item).err();
         }
-    };
-    Ok((live.map_err(|error| unreadable(snapshot.error(error)))?, which.revision.unwrap_or(latest)))
+        failure.is_none()
+    });
+    drop(progress);
+    match (passed, failure) {
+        (_, Some(failure)) => Err(failure),
+        (Err(error), _) => Err(unreadable(error)),
+        (Ok(passed), None) => {
+            Ok(Walked { checksum: Checksum::Absent, revision, elsewhere: elsewhere(passed.counts) })
+        }
+    }
+}
+
+fn elsewhere(counts: Counts) -> Option<u64> {
+    let is_empty = counts.live + counts.past + counts.deleted == 0;
+    (is_empty && counts.outside > 0).then_some(counts.outside)
 }
 
 fn unreadable(error: impl Into<scan::ScanError>) -> Failure {

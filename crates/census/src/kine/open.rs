@@ -31,26 +31,25 @@ pub(super) fn open(path: &Path) -> Result<StateDb, Error> {
     let at = |fault| Error { path: path.to_owned(), fault };
     let opened = Opened::open(path).map_err(|error| at(Fault::File(error.fault)))?;
     check_header(&opened).map_err(at)?;
-    let beside = |suffix: &str| {
-        let mut name = OsString::from(path);
-        name.push(suffix);
-        let beside = PathBuf::from(name);
-        let bytes = beside.metadata().map_or(0, |metadata| metadata.len());
-        (beside, bytes)
-    };
-    let (journal, in_journal) = beside("-journal");
-    if in_journal > 0 {
-        return Err(at(Fault::Journal { journal }));
+    let has = |suffix| beside(path, suffix).metadata().is_ok_and(|metadata| metadata.len() > 0);
+    if has("-journal") {
+        return Err(at(Fault::Journal { journal: beside(path, "-journal") }));
     }
-    let (log, in_log) = beside("-wal");
-    let has_log = in_log > 0;
-    if has_log && beside("-shm").1 == 0 {
-        return Err(at(Fault::LogWithoutIndex { log }));
+    let has_log = has("-wal");
+    if has_log && !has("-shm") {
+        return Err(at(Fault::LogWithoutIndex { log: beside(path, "-wal") }));
     }
     let connection = connect(path, has_log).map_err(|error| at(Fault::of(&error)))?;
     check_table(&connection).map_err(at)?;
     let (facts, rows) = facts(&connection).map_err(|error| at(Fault::of(&error)))?;
     Ok(StateDb { path: path.to_owned(), opened, connection, has_log, facts, rows })
+}
+
+/// One of SQLite's other files.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// SQLite reads a file that was cut off as far as it needs.

@@ -148,6 +148,121 @@ fn live_and_past_values_are_those_that_were_written() {
     assert_eq!(count, 2);
 }
 
+#[test]
+fn values_are_had_as_they_were_at_a_revision() {
+    let writer = written();
+    let file = StateDb::open(&writer.path()).unwrap();
+    let live_at = |revision| {
+        let mut live = BTreeSet::new();
+        file.values_at("/registry", revision, |item, standing, _| {
+            let [key, value] =
+                [item.pair.key, item.pair.value].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            if standing == Standing::Live {
+                live.insert((key, value));
+            }
+            true
+        })
+        .unwrap();
+        live
+    };
+    let of = |pairs: &[(&str, &str)]| {
+        let pair =
+            |(name, value): &(&str, &str)| (format!("/registry/secrets/a/{name}"), (*value).to_owned());
+        pairs.iter().map(pair).collect::<BTreeSet<_>>()
+    };
+    let encrypted = "k8s:enc:aescbc:v1:key1:0123456789abcdef";
+    for (revision, expected) in [
+        (1, of(&[])),
+        (2, of(&[("b", "first")])),
+        (3, of(&[("b", "second")])),
+        (4, of(&[("b", "second"), ("c", encrypted)])),
+        (5, of(&[("c", encrypted)])),
+        (7, of(&[("c", encrypted), ("d", "plain")])),
+        (9, of(&[("c", encrypted), ("d", encrypted)])),
+        (10, of(&[("b", "again"), ("c", encrypted), ("d", encrypted)])),
+        (u64::MAX, of(&[("b", "again"), ("c", encrypted), ("d", encrypted)])),
+    ] {
+        assert_eq!(live_at(revision), expected, "{revision}");
+    }
+}
+
+#[test]
+fn columns_are_all_that_rows_hold() {
+    let writer = written();
+    let mut found = Vec::new();
+    let file = StateDb::open(&writer.path()).unwrap();
+    file.columns(|item, standing| {
+        if !item.pair.value.starts_with(b"k8s") {
+            let text = String::from_utf8_lossy(item.pair.value).into_owned();
+            found.push((item.revision.main, text, standing == Standing::Live));
+        }
+    })
+    .unwrap();
+    let expected = [
+        entry(10, "again", true),
+        entry(8, "plain", false),
+        entry(7, "outside", true),
+        entry(6, "plain", false),
+        entry(5, "second", false),
+        entry(3, "second", false),
+        entry(3, "first", false),
+        entry(2, "first", false),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// How often `word` stands in `bytes`.
+fn occurrences(bytes: &[u8], word: &str) -> usize {
+    bytes.windows(word.len()).filter(|window| *window == word.as_bytes()).count()
+}
+
+#[test]
+fn what_rows_and_unused_parts_hold_is_all_of_the_file() {
+    // Values within a page, over one, and over many, of which some are deleted and others grow.
+    for (size, most_on_two_pages) in [(512, 20), (4096, 2)] {
+        let writer = Writer::new(&format!("PRAGMA page_size = {size}; {TABLE}"));
+        let value = |id: i64| format!("WORD{}", "x".repeat((id * id % 97 * 30) as usize));
+        for id in 1..200 {
+            writer.row(
+                id,
+                &format!("/registry/secrets/a/{id}"),
+                false,
+                0,
+                Some(&value(id)),
+                Some(&value(id + 1)),
+            );
+        }
+        writer.run("DELETE FROM kine WHERE id % 3 = 0; UPDATE kine SET value = NULL WHERE id % 7 = 0");
+        for id in 200..230 {
+            writer.row(id, &format!("/registry/secrets/b/{id}"), false, 0, Some(&value(id)), None);
+        }
+        let path = writer.path();
+        let Writer { folder: _folder, connection } = writer;
+        connection.close().unwrap();
+        let file = StateDb::open(&path).unwrap();
+        let (mut in_rows, mut unused) = (0, 0);
+        file.columns(|item, _| in_rows += occurrences(item.pair.value, "WORD")).unwrap();
+        let mut end = 0;
+        file.unused(|offset, bytes| {
+            assert!(offset >= end, "{offset} {end}");
+            end = offset + bytes.len() as u64;
+            unused += occurrences(bytes, "WORD");
+        })
+        .unwrap();
+        let all = occurrences(&fs::read(&path).unwrap(), "WORD");
+        assert!(in_rows > 200 && unused > 50, "{in_rows} {unused}");
+        // Where the local part of a row ends, its word may go on on another page.
+        let expected = all..=all + most_on_two_pages;
+        assert!(expected.contains(&(in_rows + unused)), "{expected:?}: {in_rows} + {unused}");
+
+        // Even then copies of rows that are there stand in parts that are not used.
+        let sql = "UPDATE kine SET value = NULL, old_value = NULL; VACUUM";
+        Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+        let file = StateDb::open(&path).unwrap();
+        file.unused(|_, bytes| assert_eq!(occurrences(bytes, "WORD"), 0)).unwrap();
+    }
+}
+
 fn listing(folder: &TempDir) -> BTreeSet<(PathBuf, u64)> {
     let entries = fs::read_dir(folder.path()).unwrap().map(Result::unwrap);
     entries.map(|entry| (entry.path(), entry.metadata().unwrap().len())).collect()
@@ -303,6 +418,9 @@ fn a_file_that_was_cut_off_or_changed_is_told_or_read_to_its_end() {
         let mut flipped = whole.clone();
         flipped[at] ^= 1 << (number % 8);
         fs::write(&path, &flipped).unwrap();
+        if let Ok(file) = StateDb::open(&path) {
+            let _ = file.unused(|offset, bytes| assert!(offset + bytes.len() as u64 <= whole.len() as u64));
+        }
         match values(&path) {
             // Of a value itself, only a checksum could tell.
             Ok((values, _)) => assert!(values.len() <= 60, "byte {at}"),

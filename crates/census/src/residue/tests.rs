@@ -217,3 +217,49 @@ fn a_damaged_page_ends_the_search_with_its_number() {
     let error = Store::open(&database, false).and_then(|store| search().database(&store, |_, _| ()));
     assert!(error.unwrap_err().to_string().starts_with(&format!("page {leaf}: ")));
 }
+
+#[cfg(feature = "kine")]
+#[test]
+fn places_of_kine() {
+    use crate::kine::StateDb;
+
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("state.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let table = "CREATE TABLE kine (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT, created INTEGER, deleted INTEGER, \
+        create_revision INTEGER, prev_revision INTEGER, lease INTEGER, value BLOB, old_value BLOB)";
+    connection.execute_batch(table).unwrap();
+    let row = |id: i64, name: &str, before: i64, value: &str, old: &str| {
+        let columns = rusqlite::params![id, name, before, value.as_bytes(), old.as_bytes()];
+        connection.execute("INSERT INTO kine VALUES (?1, ?2, 0, 0, ?1, ?3, 0, ?4, ?5)", columns).unwrap();
+    };
+    let encrypted = "k8s:enc:aescbc:v1:key1:0123456789abcdef";
+    row(1, "/registry/secrets/a/b", 0, &secret(), "");
+    row(2, "/registry/secrets/a/b", 1, encrypted, &secret());
+    row(3, "/registry/secrets/a/c", 0, &secret(), "");
+    row(4, "/registry/pods/a/c", 0, &protobuf("v1", "Pod", "x"), "");
+    let found = || {
+        let state = StateDb::open(&path).unwrap();
+        let mut passed = 0;
+        let found = search().state_db(&state, |now, all| {
+            assert!(now >= passed && now <= all);
+            passed = now;
+        });
+        found
+            .unwrap()
+            .into_iter()
+            .map(|found| (found.place, found.copies, found.examples))
+            .collect::<Vec<_>>()
+    };
+    let of = |revision: u64, name: &str| format!("secrets/a/{name} in the row of revision {revision}");
+    let now = found();
+    assert_eq!(now[0].1, 1);
+    assert!(now[0].2[0].ends_with(&of(3, "c")), "{now:?}");
+    assert_eq!((now[1].0, now[1].1), (Place::OldRows, 2), "{now:?}");
+    assert!(now[1].2[0].ends_with(&of(2, "b")) && now[1].2[1].ends_with(&of(1, "b")), "{now:?}");
+    assert_eq!((now[2].0, now[2].1), (Place::UnusedParts, 0));
+    connection.execute_batch("DELETE FROM kine WHERE id = 1").unwrap();
+    assert_eq!(found().iter().map(|found| found.1).collect::<Vec<_>>(), [1, 1, 1]);
+    connection.execute_batch("VACUUM").unwrap();
+    assert_eq!(found().iter().map(|found| found.1).collect::<Vec<_>>(), [1, 1, 0]);
+}

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::ground_truth::GroundTruth;
 
-const SECRETS: usize = 40;
+pub(super) const SECRETS: usize = 40;
 /// Once in each Secret.
 const WORD: &[u8] = b"casemate-lab-hid-this-";
 
-fn aescbc() -> Encryption {
+pub(super) fn aescbc() -> Encryption {
     let key = STANDARD.encode([7; 32]);
     Encryption::Verbatim(format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  \
@@ -27,10 +27,19 @@ fn aescbc() -> Encryption {
     ))
 }
 
+/// Each within a page of any store.
+pub(super) fn write_small_secrets(server: &Apiserver) {
+    write(server, |_| 10);
+}
+
 fn write_secrets(server: &Apiserver) {
+    write(server, |number| number * 40);
+}
+
+fn write(server: &Apiserver, more: impl Fn(usize) -> usize) {
     let secret = |number: usize| {
         let hidden = format!("{}{number}", String::from_utf8_lossy(WORD));
-        let data = json!({ "hidden": hidden, "more": "m".repeat(number * 40) });
+        let data = json!({ "hidden": hidden, "more": "m".repeat(more(number)) });
         let metadata = json!({ "name": format!("secret-{number}"), "namespace": "default" });
         json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data })
     };
@@ -40,7 +49,7 @@ fn write_secrets(server: &Apiserver) {
 }
 
 /// What the program tells of a path: its exit code, and copies by place.
-fn residue(path: &Path) -> (i32, BTreeMap<String, u64>) {
+pub(super) fn residue(path: &Path) -> (i32, BTreeMap<String, u64>) {
     let mut command = Command::new(product("casemate").unwrap());
     command.args(["census", "residue", "--resource", "secrets", "--output", "json"]).arg(path);
     let done = command.output().unwrap();
@@ -62,7 +71,7 @@ fn residue(path: &Path) -> (i32, BTreeMap<String, u64>) {
     (done.status.code().unwrap(), copies)
 }
 
-fn occurrences(bytes: &[u8]) -> u64 {
+pub(super) fn occurrences(bytes: &[u8]) -> u64 {
     bytes.windows(WORD.len()).filter(|window| *window == WORD).count() as u64
 }
 
