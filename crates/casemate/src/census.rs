@@ -29,7 +29,7 @@ use crate::output::{Exit, Failure, Output};
 pub(crate) use answer::Configuration;
 use answer::Failed;
 use questions::Questions;
-pub(crate) use questions::read_configuration;
+pub(crate) use questions::{read_configuration, read_small};
 
 const ABOUT: &str = "What do snapshots of etcd hold, how is it encrypted, and which keys does it need?\n\n\
     Reads snapshots (etcdctl snapshot save, etcdutl), the member/snap/db of a stopped etcd and k3s' state.db, without \

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{audit, census, doctor, inspect, key, kms, manual, migrate, recover, recovery, version};
+use crate::{audit, census, doctor, inspect, key, kms, manual, migrate, recover, recovery, status, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -49,6 +49,9 @@ enum Noun {
     Recover(Box<recover::Args>),
     /// Identities that open what is written when no key service does
     Recovery(recovery::Args),
+    /// How the cluster is encrypted, how far it is, and what holds it up
+    #[command(long_about = status::ABOUT, after_help = status::EXIT_CODES)]
+    Status(Box<status::Args>),
     /// Completion of this command line, or of that of casemate-kms, for a shell
     Completion(manual::CompletionArgs),
     /// Man pages of all commands, and of casemate-kms
@@ -69,6 +72,7 @@ impl Noun {
             Self::Migrate(args) => migrate::run(&args, output),
             Self::Recover(args) => recover::run(*args, output),
             Self::Recovery(args) => recovery::run(args, output),
+            Self::Status(args) => status::run(&args, output),
             Self::Completion(args) => manual::completion(args),
             Self::Man(args) => manual::pages(args, output),
             Self::Version => version::run(commit, output),

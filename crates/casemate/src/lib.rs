@@ -24,6 +24,7 @@
 mod audit;
 mod census;
 mod cli;
+mod cluster;
 mod doctor;
 mod host;
 mod inspect;
@@ -34,6 +35,7 @@ mod migrate;
 mod output;
 mod recover;
 mod recovery;
+mod status;
 mod version;
 
 use std::process::ExitCode;

@@ -7,7 +7,7 @@
 //! The engine is `casemate-migrate`. `docs/reference/migrate.schema.json` is the schema of the JSON.
 mod aim;
 pub(crate) mod answer;
-mod reach;
+pub(crate) mod reach;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};

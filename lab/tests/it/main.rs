@@ -24,6 +24,7 @@ mod recovery;
 mod rolling;
 mod servers;
 mod softhsm;
+mod status;
 mod story;
 mod tools;
 mod transit;

@@ -119,6 +119,35 @@ pub(crate) struct Writes {
     pub(crate) configurations: Vec<String>,
 }
 
+/// What one API server tells of itself and of what it runs with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Told {
+    /// SHA-256 of its identity.
+    pub(crate) identity: Option<String>,
+    /// When it started, in seconds since 1970.
+    pub(crate) started: Option<f64>,
+    /// When it last took up another EncryptionConfiguration without a restart, in seconds since 1970.
+    pub(crate) reloaded: Option<f64>,
+    /// SHA-256 of the EncryptionConfigurations that it says to run with.
+    pub(crate) configurations: Vec<String>,
+    /// By provider, SHA-256 of a key id, and when the plugin last gave it.
+    pub(crate) key_ids: Vec<(String, String, Option<f64>)>,
+}
+
+/// What one API server tells.
+pub(crate) async fn told(server: &Server) -> Result<Told, AskError> {
+    let metrics = sample::metrics(server).await?;
+    let instance = metrics.instance();
+    let key_ids = metrics.key_ids().into_iter();
+    Ok(Told {
+        identity: instance.id_hash,
+        started: instance.started,
+        reloaded: metrics.reloaded(),
+        configurations: metrics.configurations(),
+        key_ids: key_ids.map(|used| (used.provider, used.hash, used.last_status)).collect(),
+    })
+}
+
 /// What each API server writes with now.
 pub(crate) async fn writes(reach: &Reach) -> Result<Vec<Writes>, Failure> {
     let mut told = Vec::new();

@@ -124,7 +124,7 @@ fn read_policy(path: &Path) -> Result<Policy, Failure> {
 }
 
 /// At most 1 MiB; wiped, since an EncryptionConfiguration holds keys.
-fn read_small(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+pub(crate) fn read_small(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     const MOST: u64 = 1 << 20;
     let mut bytes = Zeroizing::new(Vec::new());
     let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes));

@@ -9,7 +9,7 @@ use crate::output::{Exit, Failure, Output};
 
 /// How an etcd is reached, if it is.
 #[derive(clap::Args)]
-pub(super) struct EtcdReach {
+pub(crate) struct EtcdReach {
     /// Find etcd's endpoints, certificates and prefix in the files of this host: of kubeadm, RKE2, k3s or OpenShift
     #[arg(long, conflicts_with_all = ["etcd_endpoints", "etcd_cacert"])]
     etcd_detect: bool,
@@ -51,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl EtcdReach {
     /// Below which key objects are, if etcd is to be asked and answers.
-    pub(super) async fn prefix(&self, output: &Output) -> Result<Option<String>, Failure> {
+    pub(crate) async fn prefix(&self, output: &Output) -> Result<Option<String>, Failure> {
         if !self.etcd_detect && self.etcd_endpoints.is_empty() {
             return Ok(None);
         }
@@ -66,7 +66,7 @@ impl EtcdReach {
     }
 
     /// A client: each that goes through keys has its own.
-    pub(super) async fn connect(&self, output: &Output) -> Result<Client, Failure> {
+    pub(crate) async fn connect(&self, output: &Output) -> Result<Client, Failure> {
         let (settings, _) = self.reach().settings(output)?;
         Client::new(settings).map_err(|error| Failure::new(Exit::Usage, &error))
     }

@@ -14,8 +14,9 @@ const KEY_ID_STATUS: &str = "apiserver_envelope_encryption_key_id_hash_status_la
 const DEK_SOURCES: &str = "apiserver_envelope_encryption_dek_source_cache_size";
 const ETCD: &str = "etcd_requests_total";
 const STARTED: &str = "process_start_time_seconds";
-const WANTED: [&str; 8] =
-    [OPERATIONS, CONFIG, KEY_IDS, KEY_ID_USED, KEY_ID_STATUS, DEK_SOURCES, ETCD, STARTED];
+const RELOADED: &str = "apiserver_encryption_config_controller_automatic_reload_last_timestamp_seconds";
+const WANTED: [&str; 9] =
+    [OPERATIONS, CONFIG, KEY_IDS, KEY_ID_USED, KEY_ID_STATUS, DEK_SOURCES, ETCD, STARTED, RELOADED];
 
 /// One look at `/metrics`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,6 +108,12 @@ impl Metrics {
     /// SHA-256 of each EncryptionConfiguration that it says to run with: one, or none if it does not tell.
     pub(super) fn configurations(&self) -> Vec<String> {
         self.of(CONFIG).filter(|sample| sample.value > 0.0).map(|sample| sample.label("hash")).collect()
+    }
+
+    /// When it last took up another EncryptionConfiguration without a restart, and its plugins anew, in seconds since 1970.
+    pub(super) fn reloaded(&self) -> Option<f64> {
+        let done = self.of(RELOADED).filter(|sample| sample.is("status", "success"));
+        done.map(|sample| sample.value).reduce(f64::max)
     }
 
     pub(super) fn key_ids(&self) -> Vec<KeyIdUse> {

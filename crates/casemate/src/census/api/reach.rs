@@ -39,15 +39,15 @@ pub(crate) struct Reach {
 }
 
 /// One API server, or what answers for several.
-pub(super) struct Server {
-    pub(super) url: String,
+pub(crate) struct Server {
+    pub(crate) url: String,
     client: Client,
     timeout: Duration,
 }
 
 /// Why there is no answer. None of these shows what the server said: it may be anything.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AskError {
+pub(crate) enum AskError {
     #[error(
         "can't be reached ({reason}): check address and network; kubectl with the same flags fails alike"
     )]
@@ -82,8 +82,19 @@ pub(super) enum AskError {
 
 impl Reach {
     /// Each server that is named, or the one of the context.
-    pub(super) async fn servers(&self) -> Result<Vec<Server>, Failure> {
+    pub(crate) async fn servers(&self) -> Result<Vec<Server>, Failure> {
         self.configs().await?.into_iter().map(|config| self.connect(config)).collect()
+    }
+
+    /// Those servers and no other, with the credentials of the context.
+    pub(crate) async fn servers_at(&self, urls: &[Uri]) -> Result<Vec<Server>, Failure> {
+        let config = self.config().await?;
+        urls.iter().map(|url| self.connect(self.config_of(&config, url))).collect()
+    }
+
+    /// Whether servers are named.
+    pub(crate) fn names_servers(&self) -> bool {
+        !self.server.is_empty()
     }
 
     /// What each server that is named, or the one of the context, is asked with.
@@ -148,7 +159,7 @@ impl Reach {
 
 impl Server {
     /// What it answers with 200, at most `most` bytes. `right` is what one must be allowed to do.
-    pub(super) async fn get(
+    pub(crate) async fn get(
         &self,
         path: &str,
         accept: &str,
