@@ -40,7 +40,7 @@ use serde::Serialize;
 
 use crate::bolt::{self, Source, Unused};
 use crate::classify::{Name, ObjectPath};
-use crate::mvcc::{Error, Standing, Store};
+use crate::mvcc::{Error, Item, Standing, Store};
 use crate::snapshot::{self, Opened};
 use crate::survey::Resource;
 
@@ -175,12 +175,7 @@ impl Search {
                 Standing::Live => &mut objects,
                 Standing::Past => &mut past,
             };
-            found.look(item.pair.value);
-            if let Some(resource) = self.plaintext(item.pair.key, item.pair.value) {
-                found.note(&resource, || {
-                    format!("{} at revision {}", Name::new(item.pair.key), item.revision)
-                });
-            }
+            self.value(&item, "at", found);
         }
         let inventory = database.inventory()?;
         let mut scanners =
@@ -244,6 +239,14 @@ impl Search {
     /// For bytes of one place, which are given to it one after another.
     pub fn scanner(&self, place: Place) -> Scanner<'_> {
         Scanner::new(self, place)
+    }
+
+    /// Looks at a value that stands `at` a revision.
+    fn value(&self, item: &Item<'_>, at: &str, found: &mut Found) {
+        found.look(item.pair.value);
+        if let Some(resource) = self.plaintext(item.pair.key, item.pair.value) {
+            found.note(&resource, || format!("{} {at} revision {}", Name::new(item.pair.key), item.revision));
+        }
     }
 
     /// Whose plaintext a value is, if it is looked for.

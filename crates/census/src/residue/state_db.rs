@@ -1,6 +1,5 @@
 //! The places of kine's file of SQLite.
 use super::{Found, Place, Search};
-use crate::classify::Name;
 use crate::kine::{Error, StateDb};
 use crate::mvcc::Standing;
 
@@ -21,12 +20,7 @@ impl Search {
                 Standing::Live => &mut objects,
                 Standing::Past => &mut past,
             };
-            found.look(item.pair.value);
-            if let Some(resource) = self.plaintext(item.pair.key, item.pair.value) {
-                found.note(&resource, || {
-                    format!("{} in the row of revision {}", Name::new(item.pair.key), item.revision)
-                });
-            }
+            self.value(item, "in the row of", found);
         })?;
         let mut unused = self.scanner(Place::UnusedParts);
         state.unused(|offset, bytes| {
