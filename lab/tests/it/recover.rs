@@ -4,6 +4,7 @@
 mod asked;
 mod folder;
 mod kine;
+mod kms_v1;
 mod lost;
 mod page;
 mod providers;

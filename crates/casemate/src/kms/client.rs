@@ -4,12 +4,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use casemate_wire::kms_v1;
 use casemate_wire::kms_v2::key_management_service_client::KeyManagementServiceClient;
 use casemate_wire::kms_v2::limits::Violation;
 use casemate_wire::kms_v2::{
     DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, StatusRequest, StatusResponse,
 };
 use hyper_util::rt::TokioIo;
+use prost::bytes::Bytes;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
@@ -58,12 +60,19 @@ pub(crate) enum CallError {
         "what listens at {socket} has no KMS v2 method {call}: it may be a KMS v1 plugin or another kind of gRPC server"
     )]
     Unimplemented { call: &'static str, socket: Socket },
+    #[error(
+        "what listens at {socket} decrypts nothing of KMS v1: it may be a KMS v2 plugin or another kind of gRPC server"
+    )]
+    NotOfV1 { socket: Socket },
 }
 
 impl CallError {
     /// The plugin answered, and its answer is no.
     pub(crate) fn is_answer(&self) -> bool {
-        matches!(self, Self::Contract { .. } | Self::Refused { .. } | Self::Unimplemented { .. })
+        matches!(
+            self,
+            Self::Contract { .. } | Self::Refused { .. } | Self::Unimplemented { .. } | Self::NotOfV1 { .. }
+        )
     }
 }
 
@@ -84,6 +93,7 @@ impl From<CallError> for Failure {
 /// A connected plugin.
 pub(crate) struct Plugin {
     client: KeyManagementServiceClient<Channel>,
+    v1: kms_v1::key_management_service_client::KeyManagementServiceClient<Channel>,
     socket: Socket,
     timeout: Duration,
     calls: u64,
@@ -100,7 +110,8 @@ impl Plugin {
                 std::future::ready(stream.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionReset)))
             }),
         );
-        Ok(Self { client: KeyManagementServiceClient::new(channel), socket, timeout, calls: 0 })
+        let v1 = kms_v1::key_management_service_client::KeyManagementServiceClient::new(channel.clone());
+        Ok(Self { client: KeyManagementServiceClient::new(channel), v1, socket, timeout, calls: 0 })
     }
 
     /// Status, and how long it took.
@@ -126,6 +137,16 @@ impl Plugin {
         let EncryptResponse { ciphertext, key_id, annotations } = stored;
         let request = self.request(DecryptRequest { ciphertext, uid, key_id, annotations });
         self.bounded("Decrypt", client.decrypt(request)).await
+    }
+
+    /// Decrypts a DEK of KMS v1.
+    pub(crate) async fn decrypt_v1(&mut self, cipher: Bytes) -> Result<kms_v1::DecryptResponse, CallError> {
+        let mut client = self.v1.clone();
+        let request = self.request(kms_v1::DecryptRequest { version: kms_v1::VERSION.to_owned(), cipher });
+        self.bounded("Decrypt", client.decrypt(request)).await.map_err(|error| match error {
+            CallError::Unimplemented { socket, .. } => CallError::NotOfV1 { socket },
+            error => error,
+        })
     }
 
     pub(super) fn contract(&self, call: &'static str, violation: Violation) -> CallError {

@@ -20,13 +20,14 @@ use casemate_recipients::Identity;
 use casemate_wire::kms_v2::EncryptResponse;
 use casemate_wire::kms_v2::stored::EncryptedObject;
 use jiff::Timestamp;
+use prost::bytes::Bytes;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
 use crate::census;
 use crate::host::{HostArgs, bounded, runtime};
 use crate::inspect::input;
-use crate::kms::client::Plugin;
+use crate::kms::client::{CallError, Plugin};
 use crate::kms::socket::Socket;
 use crate::output::{Exit, Failure, Output};
 
@@ -57,7 +58,8 @@ pub(super) struct KeyArgs {
     #[arg(long, value_name = "FILE", requires = "configs")]
     plugin: Option<PathBuf>,
 
-    /// The socket of any KMS v2 plugin, as in kms=unix:///run/kms.sock; NAME is its provider's in the EncryptionConfiguration
+    /// The socket of any KMS plugin, v2 or v1, as in kms=unix:///run/kms.sock; NAME is its provider's in the
+    /// EncryptionConfiguration
     #[arg(long = "kms", value_name = "NAME=URL")]
     sockets: Vec<NamedSocket>,
 
@@ -241,6 +243,25 @@ impl Ring {
     }
 }
 
+impl Ring {
+    /// Asks the plugins of this name, until one opens it.
+    fn by_plugin(
+        &mut self,
+        provider: &str,
+        decrypt: impl AsyncFn(&mut Plugin) -> Result<Bytes, CallError>,
+    ) -> Result<Zeroizing<Vec<u8>>, NotOpened> {
+        let Self { sockets, runtime, calls, .. } = self;
+        let mut why = NotOpened::NoKey;
+        for peer in sockets.get_mut(provider).into_iter().flatten() {
+            match runtime.block_on(peer.ask(calls, &decrypt)) {
+                Err(other) => why = why.or(other),
+                opened => return opened,
+            }
+        }
+        Err(why)
+    }
+}
+
 impl Provider {
     fn open(
         &mut self,
@@ -315,56 +336,45 @@ impl Unwrapper for Ring {
         provider: &str,
         object: &EncryptedObject,
     ) -> Result<Zeroizing<Vec<u8>>, NotOpened> {
-        let Self { sockets, runtime, calls, .. } = self;
-        let mut why = NotOpened::NoKey;
-        for peer in sockets.get_mut(provider).into_iter().flatten() {
-            match peer.decrypt(object, runtime, calls) {
-                Err(other) => why = why.or(other),
-                opened => return opened,
-            }
-        }
-        Err(why)
+        let stored = EncryptResponse {
+            ciphertext: object.encrypted_dek_source.clone(),
+            key_id: object.key_id.clone(),
+            annotations: object.annotations.clone(),
+        };
+        self.by_plugin(provider, async |plugin| Ok(plugin.decrypt(stored.clone()).await?.plaintext))
     }
 
-    fn kms_v1_key(&mut self, _: &str, _: &[u8]) -> Result<Zeroizing<Vec<u8>>, NotOpened> {
-        // No flag names a plugin that speaks KMS v1.
-        Err(NotOpened::NoKey)
+    fn kms_v1_key(&mut self, provider: &str, encrypted: &[u8]) -> Result<Zeroizing<Vec<u8>>, NotOpened> {
+        let cipher = Bytes::copy_from_slice(encrypted);
+        self.by_plugin(provider, async |plugin| Ok(plugin.decrypt_v1(cipher.clone()).await?.plain))
     }
 }
 
 impl Peer {
-    fn decrypt(
+    async fn ask(
         &mut self,
-        object: &EncryptedObject,
-        runtime: &Runtime,
         calls: &mut u64,
+        decrypt: impl AsyncFn(&mut Plugin) -> Result<Bytes, CallError>,
     ) -> Result<Zeroizing<Vec<u8>>, NotOpened> {
-        runtime.block_on(async {
-            if self.plugin.is_none() {
-                let who = Plugin::connect(self.socket.clone(), PLUGIN)
-                    .await
-                    .map_err(|error| NotOpened::Unreachable(error.to_string()))?;
-                self.plugin = Some(Away { who, since: None });
+        if self.plugin.is_none() {
+            let who = Plugin::connect(self.socket.clone(), PLUGIN)
+                .await
+                .map_err(|error| NotOpened::Unreachable(error.to_string()))?;
+            self.plugin = Some(Away { who, since: None });
+        }
+        let Some(plugin) = &mut self.plugin else { return Err(NotOpened::NoKey) };
+        if let Some(text) = &plugin.since {
+            return Err(NotOpened::Unreachable(text.clone()));
+        }
+        *calls += 1;
+        match decrypt(&mut plugin.who).await {
+            Ok(opened) => Ok(Zeroizing::new(opened.to_vec())),
+            Err(error) if error.is_answer() => Err(NotOpened::Refused(error.to_string())),
+            Err(error) => {
+                plugin.since = Some(error.to_string());
+                Err(NotOpened::Unreachable(error.to_string()))
             }
-            let Some(plugin) = &mut self.plugin else { return Err(NotOpened::NoKey) };
-            if let Some(text) = &plugin.since {
-                return Err(NotOpened::Unreachable(text.clone()));
-            }
-            *calls += 1;
-            let stored = EncryptResponse {
-                ciphertext: object.encrypted_dek_source.clone(),
-                key_id: object.key_id.clone(),
-                annotations: object.annotations.clone(),
-            };
-            match plugin.who.decrypt(stored).await {
-                Ok(reply) => Ok(Zeroizing::new(reply.plaintext.to_vec())),
-                Err(error) if error.is_answer() => Err(NotOpened::Refused(error.to_string())),
-                Err(error) => {
-                    plugin.since = Some(error.to_string());
-                    Err(NotOpened::Unreachable(error.to_string()))
-                }
-            }
-        })
+        }
     }
 }
 

@@ -15,6 +15,13 @@ fn kms_v2_is_what_its_proto_says() {
 }
 
 #[test]
+fn kms_v1_is_what_its_proto_says() {
+    compare("kms_v1.proto", "v1beta1", "kms_v1/generated.rs", |builder| {
+        builder.build_server(false).skip_debug(["v1beta1.DecryptResponse"])
+    });
+}
+
+#[test]
 fn what_is_stored_is_what_its_proto_says() {
     compare("kms_v2_storage.proto", "v2", "kms_v2/stored/generated.rs", |builder| {
         builder.skip_debug(["v2.EncryptedObject"])
