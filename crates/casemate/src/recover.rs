@@ -32,7 +32,8 @@ const SNAPSHOT: &str = "Open what a snapshot holds, and write manifests.\n\n\
     whatever encrypted it: nothing, aescbc, aesgcm, secretbox, casemate-kms or another KMS v2 plugin. Neither etcd nor an \
     API server is needed, and for a recovery identity no plugin and no key service.\n\n\
     Secrets and ConfigMaps become YAML that kubectl takes, custom resources JSON, everything else stays protobuf as it was \
-    stored (.pb), in NAMESPACE/RESOURCE/NAME below --out. What does not open is told, with the keys that would open it.";
+    stored (.pb), in NAMESPACE/RESOURCE/NAME below --out; so does, beside its YAML, what has fields that this program does not \
+    know. What does not open is told, with the keys that would open it.";
 
 const OBJECT: &str = "Open one object, and write its manifest or show it.\n\n\
     As `casemate recover snapshot` does it. With --revision, an object that was deleted or overwritten since is had as it \
@@ -161,13 +162,15 @@ fn recover(
         report.add(&met);
         let Ok(opened) = met.opened else { return Ok(()) };
         let manifest = Manifest::of(opened.object);
+        report.add_manifest(&manifest);
         let key = met.item.pair.key;
         match &mut folder {
             Some(folder) => {
                 let own = Place::of(prefix, key);
                 let is_taken = folder.has(&own, manifest.extension);
                 let place = if is_taken { Place::by_key(key) } else { own };
-                folder.write(&place, manifest.extension, &manifest.bytes)
+                folder.write(&place, manifest.extension, &manifest.bytes)?;
+                manifest.stored.map_or(Ok(()), |stored| folder.write(&place, "pb", &stored))
             }
             None => show(key, met.item.revision.main, &manifest),
         }
@@ -222,6 +225,11 @@ fn show(key: &[u8], revision: u64, manifest: &Manifest) -> Result<(), Failure> {
         text.extend_from_slice(&manifest.bytes);
         if !text.ends_with(b"\n") {
             text.push(b'\n');
+        }
+        if manifest.stored.is_some() {
+            text.extend_from_slice(
+                b"# it has fields of a later Kubernetes, which are not here: give --out\n",
+            );
         }
     } else {
         let length = manifest.bytes.len();

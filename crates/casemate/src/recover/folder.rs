@@ -18,6 +18,11 @@ pub(super) struct Folder {
 
 /// No place begins so.
 const PARTIAL: &str = ".partial";
+/// Stands in the folder until all is written; no namespace has a dot in its name.
+const INCOMPLETE: &str = "INCOMPLETE.txt";
+const INCOMPLETE_TEXT: &[u8] =
+    b"This recovery did not come to its end: objects are missing here. What is here is whole. Do it again, \
+    into a new folder.\n";
 const STICKY: u32 = 0o1000;
 
 impl Folder {
@@ -31,6 +36,11 @@ impl Folder {
             Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700))
                 .map_err(|error| usage(path, &format_args!("can't be closed to others: {error}")))?,
         }
+        let marker = path.join(INCOMPLETE);
+        write_new(&marker, INCOMPLETE_TEXT)
+            .and_then(|()| sync(&marker))
+            .and_then(|()| sync(path))
+            .map_err(|error| usage(path, &format_args!("nothing can be written there: {error}")))?;
         Ok(Self { path: path.to_owned(), files: 0 })
     }
 
@@ -83,7 +93,10 @@ impl Folder {
 
     /// Waits until all of it is on the disk.
     pub(super) fn finish(self) -> Result<(), Failure> {
-        let synced = File::open(&self.path).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
+        let synced = File::open(&self.path)
+            .and_then(|folder| Ok(rustix::fs::syncfs(folder)?))
+            .and_then(|()| fs::remove_file(self.path.join(INCOMPLETE)))
+            .and_then(|()| sync(&self.path));
         synced.map_err(|error| {
             let text = format_args!(
                 "{}: {error}: what was written may not be on the disk; give a folder on another one",
@@ -135,6 +148,10 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Not every file system can tell; names differ, and nobody else writes here.
@@ -175,14 +192,19 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"first");
         assert!(!at("new/.partial").exists());
         assert!(folder.has(&place, "yaml") && !folder.has(&place, "json"));
+        assert!(at("new/INCOMPLETE.txt").exists());
         folder.finish().unwrap();
+        assert!(!at("new/INCOMPLETE.txt").exists());
         assert!(said(Folder::make(&at("new"))).contains("nothing is ever overwritten"));
 
         fs::create_dir(at("open")).unwrap();
         fs::set_permissions(at("open"), fs::Permissions::from_mode(0o750)).unwrap();
         assert!(said(Folder::make(&at("open"))).contains("mode 0750"));
         fs::set_permissions(at("open"), fs::Permissions::from_mode(0o700)).unwrap();
-        assert!(Folder::make(&at("open")).is_ok());
+        // One that was broken off is as it was, and taken for what it is.
+        drop(Folder::make(&at("open")).unwrap());
+        assert!(fs::read_to_string(at("open/INCOMPLETE.txt")).unwrap().contains("objects are missing"));
+        assert!(said(Folder::make(&at("open"))).contains("nothing is ever overwritten"));
         fs::write(at("file"), "").unwrap();
         std::os::unix::fs::symlink(at("open"), at("link")).unwrap();
         for other in ["file", "link"] {

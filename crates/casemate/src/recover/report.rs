@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 use casemate_census::classify::Name;
-use casemate_census::recover::{NotOpened, Origin, Shape};
+use casemate_census::recover::{Manifest, NotOpened, Origin, Shape};
 use casemate_census::survey::{Encryption, Key, Resource};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,6 +27,8 @@ pub(super) struct Answer {
     opened: u64,
     /// Of those that open, how many are no object of Kubernetes: neither protobuf of a kind nor JSON of one.
     strange: u64,
+    /// Of the manifests, how many lack fields of a later Kubernetes; the object as it was stored is beside each, as `.pb`.
+    incomplete: u64,
     /// How many could have been planted: they were opened by a recovery identity or an asymmetric key, and whoever knows
     /// the public half of it and writes to etcd makes such a record. `--records` proves where one comes from.
     unproven: u64,
@@ -101,6 +103,7 @@ pub(super) struct Report {
     objects: u64,
     opened: u64,
     strange: u64,
+    incomplete: u64,
     unproven: u64,
     groups: BTreeMap<(Resource, Encryption), Tally>,
     ungrouped: u64,
@@ -163,6 +166,11 @@ impl Report {
         }
     }
 
+    /// Counts what is told of one that opened.
+    pub(super) fn add_manifest(&mut self, manifest: &Manifest) {
+        self.incomplete += u64::from(manifest.stored.is_some());
+    }
+
     /// How many were asked for.
     pub(super) fn objects(&self) -> u64 {
         self.objects
@@ -208,6 +216,7 @@ impl Report {
             objects: self.objects,
             opened: self.opened,
             strange: self.strange,
+            incomplete: self.incomplete,
             unproven: self.unproven,
             calls,
             folder,
@@ -244,8 +253,15 @@ impl Answer {
                 self.unproven
             )));
         }
+        if self.incomplete > 0 {
+            sections.push(Section::new(format!(
+                "NOT ALL IN YAML  {} objects have fields of a later Kubernetes: beside each stands what was stored (.pb)",
+                self.incomplete
+            )));
+        }
         if let Some(folder) = &self.folder {
-            sections.push(Section::new(format!("WRITTEN  {} files in {folder}", self.opened)));
+            let files = self.opened + self.incomplete;
+            sections.push(Section::new(format!("WRITTEN  {files} files in {folder}")));
         }
         sections
     }

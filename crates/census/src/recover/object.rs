@@ -2,7 +2,9 @@
 //!
 //! Kubernetes' own kinds are protobuf: `k8s\0`, then `runtime.Unknown` with the kind and its message. Secrets and ConfigMaps
 //! are read here and told as YAML. Their messages are written down below, as far as they are told: they have been the same
-//! since Kubernetes 1.0, and a library of all kinds is hundreds of times as much. Everything else is told as it was stored.
+//! since Kubernetes 1.0, and a library of all kinds is hundreds of times as much. Where one has fields of a later version, it
+//! is told as it was stored, too. Everything else is told as it was stored.
+mod fields;
 mod messages;
 mod yaml;
 
@@ -72,6 +74,8 @@ pub struct Manifest {
     pub extension: &'static str,
     /// The file.
     pub bytes: Zeroizing<Vec<u8>>,
+    /// The object as it was stored (`pb`), if it has fields that the file does not tell.
+    pub stored: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Manifest {
@@ -79,8 +83,9 @@ impl Manifest {
     pub fn of(object: Zeroizing<Vec<u8>>) -> Self {
         let extension = match Shape::of(&object) {
             Shape::Protobuf { api_version, kind } => {
-                if let Some(bytes) = yaml_of(&api_version, &kind, &object) {
-                    return Self { extension: "yaml", bytes };
+                if let Some((bytes, is_all)) = yaml_of(&api_version, &kind, &object) {
+                    let stored = (!is_all).then_some(object);
+                    return Self { extension: "yaml", bytes, stored };
                 }
                 "pb"
             }
@@ -88,12 +93,12 @@ impl Manifest {
             Shape::Json => "json",
             Shape::Other => "bin",
         };
-        Self { extension, bytes: object }
+        Self { extension, bytes: object, stored: None }
     }
 }
 
-/// `None` if it is of another kind, or no message of its kind.
-fn yaml_of(api_version: &str, kind: &str, object: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+/// And whether it tells all. `None` if it is of another kind, or no message of its kind.
+fn yaml_of(api_version: &str, kind: &str, object: &[u8]) -> Option<(Zeroizing<Vec<u8>>, bool)> {
     if api_version != "v1" {
         return None;
     }
@@ -104,8 +109,14 @@ fn yaml_of(api_version: &str, kind: &str, object: &[u8]) -> Option<Zeroizing<Vec
     }
     let raw = unknown.raw();
     match kind {
-        "ConfigMap" => Some(yaml::config_map(&messages::ConfigMap::decode(raw).ok()?)),
-        "Secret" => Some(yaml::secret(&messages::Secret::decode(raw).ok()?)),
+        "ConfigMap" => {
+            let map = messages::ConfigMap::decode(raw).ok()?;
+            Some((yaml::config_map(&map), fields::CONFIG_MAP.are_all_of(raw)))
+        }
+        "Secret" => {
+            let secret = messages::Secret::decode(raw).ok()?;
+            Some((yaml::secret(&secret), fields::SECRET.are_all_of(raw)))
+        }
         _ => None,
     }
 }

@@ -81,6 +81,55 @@ immutable: true
     );
 }
 
+/// A field of a later version: number, then two bytes.
+fn later(number: u32) -> Vec<u8> {
+    let mut field = Vec::new();
+    prost::encoding::encode_key(number, prost::encoding::WireType::LengthDelimited, &mut field);
+    [&field[..], &[2, b'h', b'i']].concat()
+}
+
+/// A field that holds a message.
+fn message(number: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+}
+
+#[test]
+fn an_object_with_fields_of_a_later_version_is_told_as_it_was_stored_too() {
+    let stored_as = |kind: &str, raw: Vec<u8>| {
+        let type_meta = TypeMeta { api_version: Some("v1".into()), kind: Some(kind.into()) };
+        let unknown = Unknown { type_meta: Some(type_meta), raw: Some(raw), ..Unknown::default() };
+        Zeroizing::new([PROTOBUF, &unknown.encode_to_vec()].concat())
+    };
+    let name = [&[0x0a, 1][..], b"n"].concat();
+    let metadata = |more: Vec<u8>| message(1, &[&name[..], &more].concat());
+    let owner = |more: Vec<u8>| message(13, &[&message(3, b"o")[..], &more].concat());
+    let data = message(2, &[message(1, b"k"), message(2, b"v")].concat());
+    // `selfLink`, `resourceVersion`, `managedFields`: nobody misses these.
+    let left_out = [message(4, b"/a"), message(6, b"7"), [&[0x8a, 1, 3][..], b"abc"].concat()].concat();
+    for (raw, is_all) in [
+        ([metadata(vec![]), data.clone()].concat(), true),
+        ([metadata(left_out), data.clone()].concat(), true),
+        ([metadata(owner(vec![])), data.clone()].concat(), true),
+        ([metadata(vec![]), data.clone(), later(6)].concat(), false),
+        ([metadata(later(18)), data.clone()].concat(), false),
+        ([metadata(owner(later(8))), data.clone()].concat(), false),
+        ([metadata(message(8, &later(3))), data.clone()].concat(), false),
+        // `stringData`, which no API server stores.
+        ([metadata(vec![]), later(4)].concat(), false),
+    ] {
+        let object = stored_as("Secret", raw.clone());
+        let manifest = Manifest::of(object.clone());
+        assert_eq!(manifest.extension, "yaml", "{raw:?}");
+        assert_eq!(manifest.stored, (!is_all).then_some(object), "{raw:?}");
+        assert!(text(&manifest).contains("name: \"n\""));
+    }
+    let map = stored_as("ConfigMap", [metadata(vec![]), later(5)].concat());
+    assert!(Manifest::of(map).stored.is_some());
+    let map =
+        stored_as("ConfigMap", [metadata(vec![]), message(3, &message(1, b"k")), vec![4 << 3, 1]].concat());
+    assert!(Manifest::of(map).stored.is_none());
+}
+
 #[test]
 fn other_kinds_stay_as_they_were_stored() {
     let map = ConfigMap { metadata: Some(ObjectMeta::default()), ..ConfigMap::default() };
@@ -133,6 +182,7 @@ proptest! {
         prop_assert_eq!((read.kind.as_str(), &read.data), ("ConfigMap", &data));
         prop_assert_eq!(read.metadata.get("name").cloned().unwrap_or_default(), name);
         prop_assert_eq!(read.binary_data.len(), binary.len());
+        prop_assert!(manifest.stored.is_none());
     }
 
     #[test]
