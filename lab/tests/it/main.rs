@@ -18,6 +18,7 @@ mod misbehaving;
 mod openbao;
 mod opener;
 mod outage;
+mod over;
 mod pkcs11;
 mod recover;
 mod recovery;

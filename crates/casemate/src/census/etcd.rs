@@ -17,7 +17,8 @@ pub(super) const ABOUT: &str = "What does a running etcd hold, how is it encrypt
     client certificate or a user who may read the keys below --prefix; what was overwritten and not compacted is seen \
     only by one who may read all keys. Prints names, counts, sizes and revisions, never a value.\n\n\
     With --watch it reads again and again, each time what changed since, and prints what became of it, with JSON one line \
-    a pass. It ends with exit code 0 when nothing is left of what was asked for; without a question it goes on.\n\n\
+    a pass. It ends with exit code 0 when nothing is left of what was asked for; without a question it goes on. Interrupted by \
+    Ctrl-C, it ends with the exit code of the last pass, which is printed whole; with 3 if there was none.\n\n\
     KEY is written as for casemate census snapshot.";
 
 pub(super) const EXIT_CODES: &str = "\

@@ -204,13 +204,9 @@ impl Scanner {
     async fn pin(&mut self) -> Result<(i64, u64), Error> {
         let (mut revision, mut keys) = (0, 0);
         for (start, end) in ranges(&self.options.prefix) {
-            let request = RangeRequest {
-                key: start,
-                range_end: end,
-                count_only: true,
-                revision,
-                ..RangeRequest::default()
-            };
+            // Not at the revision of the answer before, which may be compacted by now: how many there are is for progress.
+            let request =
+                RangeRequest { key: start, range_end: end, count_only: true, ..RangeRequest::default() };
             let answer = match self.client.range(&request).await {
                 // That much was not asked for: see `is_optional`.
                 Err(Error::Denied { .. }) if is_optional(&request) => continue,

@@ -17,6 +17,8 @@ use std::{
 use casemate_lab::{Apiserver, Encryption, Lab, Plugin, plugin::product};
 use serde_json::{Value, json};
 
+use crate::over::Over;
+
 const KMS: &str = "k8s:enc:kms:v2:casemate:";
 const PLAIN: usize = 7;
 const UNDER_KMS: usize = 25;
@@ -151,12 +153,13 @@ fn whatever_others_do_the_truth_lies_between() {
     write(&server, "more", MORE);
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
+        let over = Over(&stop);
         scope.spawn(|| disturb(&server, &stop, &done));
         while done.load(Ordering::Relaxed) == 0 && !stop.load(Ordering::Relaxed) {
             thread::yield_now();
         }
         let answers: Vec<_> = (0..5).map(|_| census(&server.kubeconfig(), &[])).collect();
-        stop.store(true, Ordering::Relaxed);
+        drop(over);
         for (code, answer) in &answers {
             assert!([1, 4].contains(code), "{answer:#}");
             lies_between(answer, "identity", PLAIN as u64);
@@ -173,13 +176,7 @@ fn whatever_others_do_the_truth_lies_between() {
 
 /// Reads Secrets in plaintext and changes others, until it is told to stop.
 fn disturb(server: &Apiserver, stop: &AtomicBool, done: &AtomicU64) {
-    struct Stopped<'a>(&'a AtomicBool);
-    impl Drop for Stopped<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let _stopped = Stopped(stop);
+    let _over = Over(stop);
     let certificate = reqwest::Certificate::from_pem(&fs::read(server.certificate()).unwrap()).unwrap();
     let client = reqwest::Client::builder().tls_certs_only([certificate]).build().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -16,6 +16,7 @@ use super::{
     ground_truth::{GroundTruth, Transaction},
     program::{census, text},
 };
+use crate::over::Over;
 
 /// A terminal's commands, a line's end, what turns letters round, and what nobody sees.
 const ODD: &str =
@@ -191,13 +192,13 @@ fn a_file_that_is_written_while_it_is_read_gives_no_answer() {
     assert_eq!(still.0, 0, "{:#}", still.1);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _over = Over(&is_over);
         scope.spawn(|| touch(&copy, &is_over));
         for question in ["--needs", "--may-go"] {
             let (code, answer) = census(&["snapshot", text(&copy), question, "aescbc:two"]);
             let error = answer["failed"][0]["error"].as_str().unwrap_or_default();
             assert!(code == 3 && error.contains("changed while it was read"), "{code} {answer:#}");
         }
-        is_over.store(true, Ordering::Relaxed);
     });
 }
 

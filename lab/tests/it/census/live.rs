@@ -261,6 +261,15 @@ fn resources_of_one_name_in_several_groups_are_told_apart() {
         let changed = group["live_change"] != 0;
         assert_eq!(changed, group["resource"]["group"] == "example.com", "{group:#}");
     }
+    // Interrupted, it ends as its last pass says, with whole lines.
+    for name in ["-INT", "-TERM"] {
+        let (mut stopped, mut passes) = watch("aesgcm:four");
+        assert_eq!(passes.next().unwrap()["exit"], 1);
+        let signal = Command::new("kill").args([name, &stopped.id().to_string()]).status().unwrap();
+        assert!(signal.success());
+        passes.for_each(drop);
+        assert_eq!(stopped.wait().unwrap().code(), Some(1), "{name}");
+    }
     // A policy for Secrets is one for those of the core group.
     let policy = lab.dir().join("policy.yaml");
     for (resource, code) in [("secrets", 0), ("secrets.example.org", 0), ("secrets.secrets.example.com", 1)] {

@@ -8,6 +8,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::{Scene, THINGS, WIDE, secret};
+use crate::over::Over;
 
 #[test]
 fn all_that_is_stale_is_written_once_and_a_census_proves_it() {
@@ -35,6 +36,7 @@ fn all_that_is_stale_is_written_once_and_a_census_proves_it() {
     let (over, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (code, answer) = thread::scope(|scope| {
         scope.spawn(|| {
+            let _over = Over(&over);
             for number in 100_000.. {
                 let (path, object) = secret(number);
                 scene.create([(path.clone(), object)]);
@@ -49,12 +51,11 @@ fn all_that_is_stale_is_written_once_and_a_census_proves_it() {
                 }
             }
         });
-        while made.load(Ordering::Relaxed) == 0 {
+        let _over = Over(&over);
+        while made.load(Ordering::Relaxed) == 0 && !over.load(Ordering::Relaxed) {
             thread::yield_now();
         }
-        let done = scene.migrate(&[0, 1], true, &["--yes"]);
-        over.store(true, Ordering::Relaxed);
-        done
+        scene.migrate(&[0, 1], true, &["--yes"])
     });
     assert_eq!((code, &answer["verdict"]), (0, &json!("proven")), "{answer:#}");
     let report = &answer["report"];

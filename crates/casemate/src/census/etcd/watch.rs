@@ -1,5 +1,6 @@
 //! Follows a migration: one pass after another, until what was asked for is so.
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::time::Duration;
 
 use casemate_census::etcd::Scanner;
@@ -7,6 +8,8 @@ use casemate_census::survey::{Entry, Group, Survey, Unseen};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::super::answer::named;
@@ -66,9 +69,15 @@ pub(super) async fn follow(
 ) -> Result<Exit, Failure> {
     let mut course = Course::default();
     let mut first: Option<Survey> = None;
+    // What is printed is printed whole, and a terminal has its last line for itself again.
+    let mut interrupted = pin!(interrupted()?);
+    let mut last = Exit::Unknown;
     loop {
         let next = Instant::now() + interval;
-        let scanned = survey(scanner, output).await?;
+        let scanned = select! {
+            scanned = survey(scanner, output) => scanned?,
+            () = &mut interrupted => return Ok(last),
+        };
         let survey = scanned.survey.clone();
         let answer = asked.answer(vec![scanned], Vec::new());
         let (exit, left) = (answer.exit(), answer.left());
@@ -89,9 +98,24 @@ pub(super) async fn follow(
             asked.report(&answer, output)?;
             return Ok(exit);
         }
-        first.get_or_insert(survey);
-        sleep_until(next).await;
+        (first, last) = (first.or(Some(survey)), exit);
+        select! {
+            () = sleep_until(next) => {}
+            () = &mut interrupted => return Ok(last),
+        }
     }
+}
+
+/// Ends with Ctrl-C, or when the program is asked to end.
+fn interrupted() -> Result<impl Future<Output = ()>, Failure> {
+    let on = |kind| signal(kind).map_err(|error| Failure::new(Exit::Unknown, &error));
+    let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
+    Ok(async move {
+        select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 /// How fast it goes.

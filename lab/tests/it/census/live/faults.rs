@@ -9,6 +9,7 @@ use casemate_lab::{EtcdCluster, Lab, authority::Validity};
 
 use super::{MARKS, answer, borrowed, fill, groups, refusal, value, with_tls};
 use crate::census::ground_truth::{GroundTruth, Transaction};
+use crate::over::Over;
 
 #[test]
 fn certificates_and_users_that_are_wrong_are_told_apart() {
@@ -130,8 +131,9 @@ fn what_was_compacted_during_the_scan_is_read_again_until_it_is_of_one_revision(
         });
         // Slow enough to be overtaken, and bounded: then it says that it is of no one moment.
         let arguments = ["etcd", "--endpoints", &endpoint, "--rate", "2", "--may-go", "aescbc:nobody"];
+        let over = Over(&is_over);
         let (code, told) = answer(&arguments);
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         let survey = &told["files"][0]["survey"];
         assert_eq!((code, told["may_go"]["verdict"].as_str()), (3, Some("unknown")), "{told:#}");
         let moment = &survey["unseen"][0]["moment"];
