@@ -51,12 +51,11 @@ impl View<'_> {
             return;
         }
         let old = course.keys.clone();
-        let unneeded: BTreeSet<ProviderId> =
-            self.keys_in_use(resource).into_iter().filter(|id| self.held(resource, *id).is_empty()).collect();
         let goal = self.goal_of(resource);
         let found = self.found_stored(resource);
         let wanted = self.keys_in_use(resource).into_iter().chain(goal.key()).chain(found);
-        course.keys = wanted.filter(|id| !unneeded.contains(id)).collect();
+        // What a count of before found is no reason, either, once nothing holds it: it would come and go for ever.
+        course.keys = wanted.filter(|id| !self.held(resource, *id).is_empty()).collect();
         if course.keys != old {
             let unproven =
                 old.difference(&course.keys).filter(|_| self.count(resource).is_none()).copied().collect();
