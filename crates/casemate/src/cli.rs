@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::output::{Exit, Failure, Output};
-use crate::{audit, census, doctor, inspect, key, kms, manual, migrate, recover, recovery, status, version};
+use crate::{
+    audit, census, doctor, inspect, key, kms, manual, migrate, plan, recover, recovery, status, version,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -45,6 +47,9 @@ enum Noun {
     /// Objects are written anew, so that they are encrypted as API servers encrypt now
     #[command(long_about = migrate::ABOUT, after_help = migrate::EXIT_CODES)]
     Migrate(Box<migrate::Args>),
+    /// What each step to another key would be, write, take and strand
+    #[command(long_about = plan::ABOUT, after_help = plan::EXIT_CODES)]
+    Plan(Box<plan::Args>),
     /// The way back from a snapshot of etcd and a key
     Recover(Box<recover::Args>),
     /// Identities that open what is written when no key service does
@@ -70,6 +75,7 @@ impl Noun {
             Self::Key(args) => key::run(args, output),
             Self::Kms(args) => kms::run(args, output),
             Self::Migrate(args) => migrate::run(&args, output),
+            Self::Plan(args) => plan::run(&args, output),
             Self::Recover(args) => recover::run(*args, output),
             Self::Recovery(args) => recovery::run(args, output),
             Self::Status(args) => status::run(&args, output),

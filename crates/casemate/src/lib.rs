@@ -33,6 +33,7 @@ mod kms;
 mod manual;
 mod migrate;
 mod output;
+mod plan;
 mod recover;
 mod recovery;
 mod status;

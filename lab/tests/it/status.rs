@@ -23,6 +23,21 @@ fn each_step_to_another_key_is_told_with_what_holds_it_up() {
     assert_eq!((code, &answer["phase"], &answer["percent"]), (0, &json!("done"), &json!(100)), "{answer:#}");
     assert_eq!(answer["write_key"], "plaintext");
 
+    // What the way to a key would be, and nothing changes.
+    let files = || {
+        lab.apiservers().iter().map(|server| fs::read(server.encryption_file()).unwrap()).collect::<Vec<_>>()
+    };
+    let (before, endpoint) = (files(), format!("unix://{}", plugin.socket().display()));
+    let (code, answer) = ask(&lab, "plan", &["--to", "kms", "--kms-endpoint", &endpoint]);
+    assert_eq!(code, 0, "{answer:#}");
+    let kinds: Vec<&str> =
+        answer["steps"].as_array().unwrap().iter().map(|step| step["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["new_key", "write", "write", "migrate", "prove"], "{answer:#}");
+    assert!(answer["steps"][1]["diffs"][1]["diff"].as_str().unwrap().contains(&endpoint), "{answer:#}");
+    assert_eq!(answer["steps"][3]["remote_calls"], 2, "{answer:#}");
+    assert!(answer["etcd_bytes"].as_u64().unwrap() > 0 && answer["exceeds_quota"] == false, "{answer:#}");
+    assert_eq!(files(), before);
+
     // One server writes with a key that the other one can't read.
     let encryption = Encryption::kms("casemate", &plugin.socket());
     lab.apiserver(0).unwrap().set_encryption(encryption.clone()).unwrap();
@@ -112,10 +127,14 @@ fn servers_that_nobody_names_are_those_with_an_identity_lease() {
 
 /// With the file of each server, unless one is given, and with key ids that count at once, unless that is given.
 fn status(lab: &Lab, arguments: &[&str]) -> (i32, Value) {
-    let mut command = command(lab, "status");
-    if !arguments.contains(&"--key-id-stable-for") {
-        command.args(["--key-id-stable-for", "0s"]);
-    }
+    let at_once = ["--key-id-stable-for", "0s"];
+    let given = arguments.contains(&at_once[0]);
+    let arguments = if given { arguments.to_vec() } else { [&at_once, arguments].concat() };
+    ask(lab, "status", &arguments)
+}
+
+fn ask(lab: &Lab, verb: &str, arguments: &[&str]) -> (i32, Value) {
+    let mut command = command(lab, verb);
     command.args(arguments);
     for server in lab.apiservers() {
         let of = format!("{}={}", server.url(), server.encryption_file().display());

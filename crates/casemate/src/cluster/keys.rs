@@ -11,6 +11,9 @@ use casemate_rotation::{
     Age, File, Key, Materials, ProviderId, Record, Resources, ServiceName, Settings, Slot, Wanted,
 };
 
+/// What a key that is still to be made stands as. No real one is.
+pub(crate) const NOT_MADE: [u8; 32] = [0; 32];
+
 /// What is known of keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
@@ -100,7 +103,9 @@ impl Known {
                     provider => &format!("{} ", provider.field()),
                 };
                 // Of a key that stands in the file, which one it is; never what it is.
-                let which = material.provider.local_keys().first().map(|key| {
+                let made =
+                    material.provider.local_keys().first().filter(|key| key.secret.expose() != NOT_MADE);
+                let which = made.map(|key| {
                     let digest = file_hash(key.secret.expose());
                     format!(", {}", digest.get(7..15).unwrap_or_default())
                 });

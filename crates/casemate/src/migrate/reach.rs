@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use casemate_census::etcd::Client;
+use casemate_wire::etcd::{StatusRequest, maintenance_client::MaintenanceClient};
 
 use crate::census::etcd::reach::Reach;
 use crate::output::{Exit, Failure, Output};
@@ -69,6 +70,23 @@ impl EtcdReach {
     pub(crate) async fn connect(&self, output: &Output) -> Result<Client, Failure> {
         let (settings, _) = self.reach().settings(output)?;
         Client::new(settings).map_err(|error| Failure::new(Exit::Usage, &error))
+    }
+
+    /// Bytes of the database of the first member that tells, if etcd is to be asked.
+    pub(crate) async fn size(&self, output: &Output) -> Option<u64> {
+        if !self.etcd_detect && self.etcd_endpoints.is_empty() {
+            return None;
+        }
+        let (settings, _) = self.reach().settings(output).ok()?;
+        for endpoint in &settings.endpoints {
+            let Ok(endpoint) = settings.endpoint(endpoint) else { continue };
+            let Ok(channel) = endpoint.connect().await else { continue };
+            let answer = MaintenanceClient::new(channel).status(StatusRequest {}).await;
+            if let Ok(size) = answer.map(|answer| u64::try_from(answer.into_inner().db_size)) {
+                return size.ok();
+            }
+        }
+        None
     }
 
     fn reach(&self) -> Reach {
