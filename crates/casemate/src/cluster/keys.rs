@@ -97,6 +97,10 @@ impl Known {
             Some(material) => {
                 let name =
                     material.found.values().next().map_or_else(|| name(&material.provider), String::as_str);
+                // A plugin that is in no file yet has a name in each entry to come.
+                let at =
+                    service(&material.provider).filter(|_| name.is_empty()).map(|at| format!("at {}", at.0));
+                let name = at.as_deref().unwrap_or(name);
                 let of = match &material.provider {
                     Provider::KmsV1(_) => "KMS v1 plugin ",
                     Provider::KmsV2(_) => "KMS v2 plugin ",

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use casemate_rotation::{
-    File, Intent, KeyIdReport, Moment, Observed, PluginKeyId, Progress, ProviderId, Resources, Server,
-    ServerName, Slot, Step, Verdict, desired,
+    Course, File, Intent, KeyIdReport, Moment, Observed, PluginKeyId, Progress, ProviderId, Resources,
+    Server, ServerName, Slot, Step, Verdict, desired,
 };
 
 use super::counts::Counted;
@@ -90,6 +90,14 @@ impl Sight {
             backups: BTreeMap::new(),
             approvals: BTreeMap::new(),
         };
+        if observed.intent.paused {
+            // What is there can be told without a wish: the first thing to record is that.
+            observed.intent.paused = false;
+            if let Step::Record { progress, .. } = desired(&observed).step {
+                take(&mut observed, progress, counted.as_ref());
+            }
+            observed.intent.paused = true;
+        }
         let verdict = settle(&mut observed, counted.as_ref());
         Self { looked, known, observed, verdict, counted, open }
     }
@@ -113,14 +121,19 @@ pub(crate) fn settle(observed: &mut Observed, counted: Option<&Counted>) -> Verd
     for _ in 0..MOST_RECORDS {
         let verdict = desired(observed);
         let Step::Record { progress, .. } = verdict.step else { return verdict };
-        if let Some(counted) = counted {
-            // Servers were looked at before etcd was.
-            observed.census =
-                counted.counts(&progress, |entry, course| writes_everywhere(observed, entry, course.writer));
-        }
-        observed.progress = Some(progress);
+        take(observed, progress, counted);
     }
     desired(observed)
+}
+
+fn take(observed: &mut Observed, progress: Progress, counted: Option<&Counted>) {
+    if let Some(counted) = counted {
+        // Servers were looked at before etcd was.
+        let is_settled =
+            |entry: &Resources, course: &Course| writes_everywhere(observed, entry, course.writer);
+        observed.census = counted.counts(&progress, is_settled);
+    }
+    observed.progress = Some(progress);
 }
 
 /// Whether all servers that must be there write with it, and will.

@@ -158,6 +158,8 @@ impl Answer {
                     "    {objects} objects, {bytes} bytes, about {minutes} min at 300 objects a second"
                 );
                 let calls = match step.remote_calls {
+                    Some(0) => "no call of a key service".to_owned(),
+                    Some(1) => "at most one call of a key service".to_owned(),
                     Some(calls) => format!("at most {calls} calls of key services"),
                     None => "how often key services are called is up to the plugins".to_owned(),
                 };

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::answer::{Kind, PlannedDiff, PlannedStep};
 use super::diff::diff;
 use crate::cluster::keys::{Known, NOT_MADE};
-use crate::cluster::sight::Sight;
+use crate::cluster::sight::{Sight, settle};
 
 /// What is wanted.
 #[derive(Clone, Debug, Default)]
@@ -117,6 +117,7 @@ impl<'a> World<'a> {
             observed.intent.resources = found;
         }
         observed.intent.reason = wish.new_key.then(|| ASKED.to_owned());
+        settle(&mut observed, sight.counted.as_ref());
         let stored = sight.counted.as_ref().map(|counted| {
             let bytes = |entry: &Resources, stored: &Stored| {
                 counted.bytes.get(entry).and_then(|bytes| bytes.get(stored)).copied().unwrap_or_default()

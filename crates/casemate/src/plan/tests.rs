@@ -55,7 +55,10 @@ fn sight(providers: &str, stored: Option<Encryption>, absent: usize) -> Sight {
         survey.groups.push(Entry { group: Group { resource, encryption }, live, past: Tally::default() });
         survey
     });
-    let says = EncryptionConfiguration::read(text.as_bytes(), ServerFlags::default());
+    let says = EncryptionConfiguration::read(
+        text.as_bytes(),
+        ServerFlags { kms_v1: true, ..ServerFlags::default() },
+    );
     let of = FileOf { server: None, path: "/a".into() };
     let files = vec![FileSeen { of, hash: Some(hash), says: says.map_err(|error| error.to_string()) }];
     let servers = (0..2).map(server).collect();
@@ -108,6 +111,11 @@ fn to_a_plugin_everybody_reads_before_anybody_writes() {
     let (read, write) = (&changes(&answer)[0], &changes(&answer)[1]);
     assert!(read.starts_with("+  - kms:") && !read.contains("\n-"), "{read}");
     assert_eq!(write, "-  - identity: {}\n+  - identity: {}", "plaintext goes behind");
+    assert!(
+        answer.steps[1].says.contains("key 1 (KMS v2 plugin at unix:///run/kms.sock)"),
+        "{}",
+        answer.page()
+    );
     let migrate = &answer.steps[3];
     assert_eq!((migrate.objects, migrate.growth_bytes, migrate.minutes), (Some(700), Some(7000), Some(1)));
     assert_eq!(migrate.remote_calls, Some(2), "one for each of two servers");
@@ -136,6 +144,20 @@ fn back_to_plaintext_the_key_goes_last() {
     let answer = plan(&sight(LOCAL, Some(local()), 0), &wish);
     assert_eq!(kinds(&answer), [Step::Write, Step::Migrate, Step::Prove, Step::Write], "{}", answer.page());
     assert!(answer.arrives && answer.left.is_empty(), "{}", answer.page());
+}
+
+#[test]
+fn kms_v1_can_be_left_and_is_never_what_is_wanted() {
+    let v1 = "  - kms: {apiVersion: v1, name: old, endpoint: unix:///old.sock}\n  - identity: {}\n";
+    let seen = sight(v1, Some(Encryption::KmsV1 { provider: "old".into() }), 0);
+    let answer = plan(&seen, &Wish::default());
+    assert_eq!((kinds(&answer), answer.arrives), (vec![Step::Stop], false), "{}", answer.page());
+    let answer = plan(&seen, &kms());
+    let kinds = kinds(&answer);
+    assert!(answer.arrives && kinds.first() == Some(&Step::NewKey), "{}", answer.page());
+    assert_eq!(kinds.last(), Some(&Step::Write), "it leaves: {}", answer.page());
+    let calls = answer.steps.iter().filter(|step| step.kind == Step::Migrate).map(|step| step.remote_calls);
+    assert_eq!(calls.collect::<Vec<_>>(), [None], "what a KMS v1 plugin does is not known");
 }
 
 #[test]
