@@ -112,6 +112,34 @@ fn servers_that_nobody_names_are_those_with_an_identity_lease() {
     assert_eq!((code, answer["servers"].as_array().unwrap().len()), (0, 1), "{answer:#}");
     assert_eq!(answer["servers"][0]["url"], json!(server.url()), "{answer:#}");
 
+    // The rights that the page asks for are enough.
+    const PAGE: &str = include_str!("../../../docs/how-to/see-where-it-stands.md");
+    let role = PAGE.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    server.kubectl_with_input(&["apply", "-f", "-"], role.as_bytes()).unwrap();
+    server.kubectl(&["create", "serviceaccount", "watcher"]).unwrap();
+    let account = "--serviceaccount=default:watcher";
+    server
+        .kubectl(&["create", "clusterrolebinding", "watcher", "--clusterrole=casemate-status", account])
+        .unwrap();
+    let token = server.kubectl(&["create", "token", "watcher"]).unwrap();
+    let watcher = kubeconfig_of(&lab, "watcher", token.trim());
+    let ask = || {
+        let mut command = Command::new(product("casemate").unwrap());
+        command.args(["status", "--output", "json", "--kubeconfig"]).arg(&watcher);
+        command.args(["--etcd-endpoints", &lab.etcd().endpoint(), "--encryption-config"]);
+        ended(command.arg(server.encryption_file()))
+    };
+    // A right is there once the server has seen it.
+    let mut answer = ask();
+    server
+        .process()
+        .wait_until("the rights were there", || {
+            answer = ask();
+            answer.0 == 0
+        })
+        .unwrap_or_else(|error| panic!("{error}: {:#}", answer.1));
+    assert_eq!(answer.1["servers_by"], "leases", "{:#}", answer.1);
+
     // Another one that nobody reaches.
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {
         "name": "apiserver-of-another-host", "namespace": "kube-system",
@@ -164,8 +192,14 @@ fn ended(command: &mut Command) -> (i32, Value) {
 
 /// Of the administrator, who trusts all API servers.
 fn kubeconfig(lab: &Lab) -> PathBuf {
+    kubeconfig_of(lab, "admin", lab.apiservers()[0].token())
+}
+
+/// Of whoever has `token`.
+fn kubeconfig_of(lab: &Lab, name: &str, token: &str) -> PathBuf {
     let servers = lab.apiservers();
-    let (path, authorities) = (lab.dir().join("admin.kubeconfig"), lab.dir().join("authorities.pem"));
+    let path = lab.dir().join(format!("{name}.kubeconfig"));
+    let authorities = lab.dir().join("authorities.pem");
     let pem = |path: &Path| fs::read(path).unwrap();
     let pems: Vec<u8> = servers.iter().flat_map(|server| pem(&server.certificate())).collect();
     fs::write(&authorities, pems).unwrap();
@@ -173,7 +207,7 @@ fn kubeconfig(lab: &Lab) -> PathBuf {
         "apiVersion": "v1", "kind": "Config", "current-context": "a",
         "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
         "clusters": [{"name": "a", "cluster": {"server": servers[0].url(), "certificate-authority": authorities}}],
-        "users": [{"name": "a", "user": {"token": servers[0].token()}}],
+        "users": [{"name": "a", "user": {"token": token}}],
     });
     fs::write(&path, config.to_string()).unwrap();
     path
