@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 
 use serde_json::{Value, json};
 
-use crate::plugin::{TokenRoot, TransitRoot, casemate};
+use crate::plugin::{TokenRoot, TransitRoot, casemate, casemate_json};
 use crate::{Apiserver, KeyService, Lab, OpenBao, Plugin, Proof, SoftHsm, Tool};
 
 mod census;
@@ -111,11 +111,9 @@ fn tell(story: &mut Story, lab: &Lab, service: KeyService<'_>, once: bool) -> an
     ensure!(held.verdict == "no" && held.objects >= SECRETS as u64, "the old key may go: {}", held.verdict);
     story.known(&format!("may the old key go? no: {} objects are under it", held.objects));
 
-    story.step("Storage is migrated: kubectl get … | kubectl replace (until `casemate migrate` exists)");
-    for kind in ["secrets", "configmaps"] {
-        let all = server.kubectl(&["get", kind, "--all-namespaces", "--output", "json"])?;
-        server.kubectl_with_input(&["replace", "-f", "-"], all.as_bytes())?;
-    }
+    story.step("Storage is migrated: casemate migrate --yes");
+    let done = migrate(lab, &server)?;
+    story.known(&format!("casemate migrate: {done}"));
     let migrated = Census::take(lab, "3-migrated")?;
     ensure!(migrated.all_under(&second), "not everything is under {second}: {migrated}");
     story.known(&format!("casemate census snapshot: {migrated}"));
@@ -165,6 +163,27 @@ fn tell(story: &mut Story, lab: &Lab, service: KeyService<'_>, once: bool) -> an
         stay(story, lab, &plugin, service)?;
     }
     Ok(())
+}
+
+/// Has all objects written anew; answers what came of it.
+fn migrate(lab: &Lab, server: &Apiserver) -> anyhow::Result<String> {
+    let [kubeconfig, configuration] =
+        [server.kubeconfig(), server.encryption_file()].map(|path| path.display().to_string());
+    let endpoint = lab.etcd().endpoint();
+    let told = casemate_json(&[
+        "migrate",
+        "--yes",
+        "--kubeconfig",
+        &kubeconfig,
+        "--encryption-config",
+        &configuration,
+        "--etcd-endpoints",
+        &endpoint,
+    ])?;
+    ensure!(told["verdict"] == "proven", "casemate migrate: {told:#}");
+    let resources = told["report"]["resources"].as_object().context("no resources")?;
+    let written: u64 = resources.values().filter_map(|tally| tally["written"].as_u64()).sum();
+    Ok(format!("{written} objects written anew; proven: a census of etcd finds none that is stale"))
 }
 
 /// Without its key service, nothing stops.
