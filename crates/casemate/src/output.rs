@@ -2,6 +2,7 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
@@ -183,8 +184,19 @@ pub(crate) fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::Unknown, &format_args!("can't write to stdout: {error}")))
         }
-        _ => Ok(()),
+        Ok(()) => Ok(()),
+        Err(_) => {
+            READER_IS_GONE.store(true, Ordering::Relaxed);
+            Ok(())
+        }
     }
+}
+
+static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether nobody reads what is printed any more, as behind `| head`: what would go on for ever ends then.
+pub(crate) fn reader_is_gone() -> bool {
+    READER_IS_GONE.load(Ordering::Relaxed)
 }
 
 /// What a terminal obeys, what turns letters round, and what nobody sees.

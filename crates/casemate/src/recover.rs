@@ -29,7 +29,7 @@ use walk::{Which, walk};
 
 const SNAPSHOT: &str = "Open what a snapshot holds, and write manifests.\n\n\
     Reads a snapshot (etcdctl snapshot save), the member/snap/db of a stopped etcd or k3s' state.db, and opens what the given keys open, \
-    whatever encrypted it: nothing, aescbc, aesgcm, secretbox, casemate-kms or another KMS v2 plugin. Neither etcd nor an \
+    whatever encrypted it: nothing, aescbc, aesgcm, secretbox, casemate-kms or another KMS plugin. Neither etcd nor an \
     API server is needed, and for a recovery identity no plugin and no key service.\n\n\
     Secrets and ConfigMaps become YAML that kubectl takes, custom resources JSON, everything else stays protobuf as it was \
     stored (.pb), in NAMESPACE/RESOURCE/NAME below --out; so does, beside its YAML, what has fields that this program does not \
@@ -167,7 +167,8 @@ fn recover(
         match &mut folder {
             Some(folder) => {
                 let own = Place::of(prefix, key);
-                let is_taken = folder.has(&own, manifest.extension);
+                let is_taken = folder.has(&own, manifest.extension)
+                    || manifest.stored.is_some() && folder.has(&own, "pb");
                 let place = if is_taken { Place::by_key(key) } else { own };
                 folder.write(&place, manifest.extension, &manifest.bytes)?;
                 manifest.stored.map_or(Ok(()), |stored| folder.write(&place, "pb", &stored))

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::cluster::look::Places;
 use crate::cluster::sight::Sight;
-use crate::output::{Exit, Failure, Output, printable, to_json, write_stdout};
+use crate::output::{Exit, Failure, Output, printable, reader_is_gone, to_json, write_stdout};
 use answer::{Answer, Pace};
 
 pub(crate) const ABOUT: &str = "How is the cluster encrypted, by which key, and how far is it on its way there?\n\n\
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> Result<Exit, Failure> {
             let rate = pace.add(&answer.progress(), begun.elapsed());
             let answer = answer.with_pace(rate);
             show(&answer, args.watch, output)?;
-            if !args.watch {
+            if !args.watch || reader_is_gone() {
                 return Ok(answer.exit());
             }
             tokio::time::sleep(args.every).await;

@@ -18,8 +18,8 @@ pub(super) struct Folder {
 
 /// No place begins so.
 const PARTIAL: &str = ".partial";
-/// Stands in the folder until all is written; no namespace has a dot in its name.
-const INCOMPLETE: &str = "INCOMPLETE.txt";
+/// Stands in the folder until all is written. No place begins so, either: `_` is written as `%5F`.
+const INCOMPLETE: &str = "_INCOMPLETE.txt";
 const INCOMPLETE_TEXT: &[u8] =
     b"This recovery did not come to its end: objects are missing here. What is here is whole. Do it again, \
     into a new folder.\n";
@@ -192,9 +192,9 @@ mod tests {
         assert_eq!(fs::read(&file).unwrap(), b"first");
         assert!(!at("new/.partial").exists());
         assert!(folder.has(&place, "yaml") && !folder.has(&place, "json"));
-        assert!(at("new/INCOMPLETE.txt").exists());
+        assert!(at("new/_INCOMPLETE.txt").exists());
         folder.finish().unwrap();
-        assert!(!at("new/INCOMPLETE.txt").exists());
+        assert!(!at("new/_INCOMPLETE.txt").exists());
         assert!(said(Folder::make(&at("new"))).contains("nothing is ever overwritten"));
 
         fs::create_dir(at("open")).unwrap();
@@ -203,7 +203,7 @@ mod tests {
         fs::set_permissions(at("open"), fs::Permissions::from_mode(0o700)).unwrap();
         // One that was broken off is as it was, and taken for what it is.
         drop(Folder::make(&at("open")).unwrap());
-        assert!(fs::read_to_string(at("open/INCOMPLETE.txt")).unwrap().contains("objects are missing"));
+        assert!(fs::read_to_string(at("open/_INCOMPLETE.txt")).unwrap().contains("objects are missing"));
         assert!(said(Folder::make(&at("open"))).contains("nothing is ever overwritten"));
         fs::write(at("file"), "").unwrap();
         std::os::unix::fs::symlink(at("open"), at("link")).unwrap();

@@ -102,7 +102,10 @@ fn yaml_of(api_version: &str, kind: &str, object: &[u8]) -> Option<(Zeroizing<Ve
     if api_version != "v1" {
         return None;
     }
-    let unknown = messages::Unknown::decode(object.strip_prefix(PROTOBUF)?).ok()?;
+    let message = object.strip_prefix(PROTOBUF)?;
+    let unknown = messages::Unknown::decode(message).ok()?;
+    let is_all =
+        |fields: fields::Fields, raw: &[u8]| fields::UNKNOWN.are_all_of(message) && fields.are_all_of(raw);
     // Compressed or in another form: kube-apiserver stores none such.
     if !unknown.content_encoding().is_empty() {
         return None;
@@ -111,11 +114,11 @@ fn yaml_of(api_version: &str, kind: &str, object: &[u8]) -> Option<(Zeroizing<Ve
     match kind {
         "ConfigMap" => {
             let map = messages::ConfigMap::decode(raw).ok()?;
-            Some((yaml::config_map(&map), fields::CONFIG_MAP.are_all_of(raw)))
+            Some((yaml::config_map(&map), is_all(fields::CONFIG_MAP, raw)))
         }
         "Secret" => {
             let secret = messages::Secret::decode(raw).ok()?;
-            Some((yaml::secret(&secret), fields::SECRET.are_all_of(raw)))
+            Some((yaml::secret(&secret), is_all(fields::SECRET, raw)))
         }
         _ => None,
     }

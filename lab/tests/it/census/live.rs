@@ -270,6 +270,11 @@ fn resources_of_one_name_in_several_groups_are_told_apart() {
         passes.for_each(drop);
         assert_eq!(stopped.wait().unwrap().code(), Some(1), "{name}");
     }
+    // So it does when nobody reads what it prints.
+    let (mut stopped, mut passes) = watch("aesgcm:four");
+    passes.next().unwrap();
+    drop(passes);
+    assert_eq!(stopped.wait().unwrap().code(), Some(1));
     // A policy for Secrets is one for those of the core group.
     let policy = lab.dir().join("policy.yaml");
     for (resource, code) in [("secrets", 0), ("secrets.example.org", 0), ("secrets.secrets.example.com", 1)] {

@@ -49,12 +49,12 @@ fn a_folder_that_others_see_or_that_is_full_is_told_and_no_half_a_file_stays() {
     assert!(said.contains("there is no room") && said.contains("files are whole"), "{said}");
     // What is there is as it was written, and says that it is not all.
     let mut found = files(&copy);
-    let marker = found.iter().position(|name| name == "INCOMPLETE.txt").unwrap();
+    let marker = found.iter().position(|name| name == "_INCOMPLETE.txt").unwrap();
     found.remove(marker);
     assert!(!found.is_empty() && found.len() < 200, "{} files", found.len());
     let whole = at("whole");
     recover(["snapshot", file, "--out", text(&whole)]).expect(0);
-    assert!(!whole.join("INCOMPLETE.txt").exists());
+    assert!(!whole.join("_INCOMPLETE.txt").exists());
     for name in found {
         assert_eq!(fs::read(copy.join(&name)).unwrap(), fs::read(whole.join(&name)).unwrap(), "{name}");
     }
@@ -73,6 +73,7 @@ fn objects_that_would_have_one_file_and_hostile_names_have_files_of_their_own() 
         "/registry/things.example.com/things/default/../../../etc/passwd",
         "/registry/configmaps/../..//one",
         "/registry/configmaps/default/\u{1b}[2J\u{202e}\r\n",
+        "/registry/configmaps/_INCOMPLETE.txt/one",
         "/registry/configmaps/default/One",
         "/registry/configmaps/default/one",
         &format!("/registry/configmaps/default/{long}"),
@@ -105,4 +106,16 @@ fn objects_that_would_have_one_file_and_hostile_names_have_files_of_their_own() 
     assert_eq!((answer["incomplete"].as_u64(), answer["opened"].as_u64()), (Some(1), Some(1)));
     assert_eq!(files(&out), ["default/secrets/later.pb", "default/secrets/later.yaml"]);
     assert_eq!(fs::read(out.join("default/secrets/later.pb")).unwrap(), later);
+
+    // Where its name is taken by another object's protobuf, it has names of its own.
+    let other = b"k8s\0\x0a\x0a\x0a\x02v1\x12\x04Node\x12\x00";
+    lab.etcd().put("/registry/minions/both", later).unwrap();
+    lab.etcd().put("/registry/nodes/both", other).unwrap();
+    let out = lab.dir().join("both");
+    let words = ["--resource", "nodes", "--resource", "minions", "--output", "json", "--out", text(&out)];
+    recover(["snapshot", text(&snapshot(&lab, "both.db"))].into_iter().chain(words)).expect(0);
+    let all: Vec<Vec<u8>> = files(&out).iter().map(|name| fs::read(out.join(name)).unwrap()).collect();
+    for stored in [&later[..], &other[..]] {
+        assert_eq!(all.iter().filter(|file| file[..] == *stored).count(), 1, "{:?}", files(&out));
+    }
 }

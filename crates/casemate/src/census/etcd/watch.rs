@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::answer::named;
 use super::super::questions::Asked;
 use super::survey;
-use crate::output::{Exit, Failure, Output, Section, harmless_json, write_stdout};
+use crate::output::{Exit, Failure, Output, Section, harmless_json, reader_is_gone, write_stdout};
 
 /// How many passes the rate is told of.
 const WINDOW: usize = 6;
@@ -96,6 +96,9 @@ pub(super) async fn follow(
         pass.print(output)?;
         if left.is_some() && exit == Exit::Yes {
             asked.report(&answer, output)?;
+            return Ok(exit);
+        }
+        if reader_is_gone() {
             return Ok(exit);
         }
         (first, last) = (first.or(Some(survey)), exit);

@@ -7,15 +7,21 @@ pub(super) struct Fields {
     messages: &'static [(u32, &'static Fields)],
 }
 
+/// An entry of a map.
+const ENTRY: Fields = Fields { numbers: &[1, 2], messages: &[] };
+const TYPE_META: Fields = Fields { numbers: &[1, 2], messages: &[] };
+pub(super) const UNKNOWN: Fields = Fields { numbers: &[1, 2, 3, 4], messages: &[(1, &TYPE_META)] };
 const OWNER_REFERENCE: Fields = Fields { numbers: &[1, 3, 4, 5, 6, 7], messages: &[] };
 const TIME: Fields = Fields { numbers: &[1, 2], messages: &[] };
 /// Left out: `selfLink` (4) and `resourceVersion` (6), which API servers write themselves, and `managedFields` (17).
 const OBJECT_META: Fields = Fields {
     numbers: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 17],
-    messages: &[(8, &TIME), (9, &TIME), (13, &OWNER_REFERENCE)],
+    messages: &[(8, &TIME), (9, &TIME), (11, &ENTRY), (12, &ENTRY), (13, &OWNER_REFERENCE)],
 };
-pub(super) const SECRET: Fields = Fields { numbers: &[1, 2, 3, 5], messages: &[(1, &OBJECT_META)] };
-pub(super) const CONFIG_MAP: Fields = Fields { numbers: &[1, 2, 3, 4], messages: &[(1, &OBJECT_META)] };
+pub(super) const SECRET: Fields =
+    Fields { numbers: &[1, 2, 3, 5], messages: &[(1, &OBJECT_META), (2, &ENTRY)] };
+pub(super) const CONFIG_MAP: Fields =
+    Fields { numbers: &[1, 2, 3, 4], messages: &[(1, &OBJECT_META), (2, &ENTRY), (3, &ENTRY)] };
 
 impl Fields {
     /// Whether these are all that `message` has; not, if it is none.

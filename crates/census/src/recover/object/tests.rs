@@ -114,6 +114,8 @@ fn an_object_with_fields_of_a_later_version_is_told_as_it_was_stored_too() {
         ([metadata(later(18)), data.clone()].concat(), false),
         ([metadata(owner(later(8))), data.clone()].concat(), false),
         ([metadata(message(8, &later(3))), data.clone()].concat(), false),
+        ([metadata(vec![]), message(2, &[message(1, b"k"), later(3)].concat())].concat(), false),
+        ([metadata(message(11, &later(3))), data.clone()].concat(), false),
         // `stringData`, which no API server stores.
         ([metadata(vec![]), later(4)].concat(), false),
     ] {
@@ -123,6 +125,8 @@ fn an_object_with_fields_of_a_later_version_is_told_as_it_was_stored_too() {
         assert_eq!(manifest.stored, (!is_all).then_some(object), "{raw:?}");
         assert!(text(&manifest).contains("name: \"n\""));
     }
+    let around = Zeroizing::new([&stored_as("Secret", metadata(vec![]))[..], &later(5)].concat());
+    assert!(Manifest::of(around).stored.is_some());
     let map = stored_as("ConfigMap", [metadata(vec![]), later(5)].concat());
     assert!(Manifest::of(map).stored.is_some());
     let map =
