@@ -11,6 +11,9 @@
 //! * `output`: tables, JSON, exit codes, errors
 //! * `audit`: whether an audit log is as it was written
 //! * `census`: what files of etcd hold, and what that says of keys
+//! * `cluster`: what is seen of a cluster: its API servers, files, keys and counts, as what `rotation` decides on
+//! * `status`: how a cluster is encrypted, and what holds it up
+//! * `plan`: the steps to another key
 //! * `inspect`: what some bytes are, and which key they need
 //! * `doctor`: what is wrong on a plugin host
 //! * `host`: the configuration of a plugin host and its root keys, for commands that run there
@@ -36,6 +39,8 @@ mod output;
 mod plan;
 mod recover;
 mod recovery;
+#[cfg(test)]
+mod schemas;
 mod status;
 mod version;
 

@@ -19,10 +19,12 @@
 //!   kilobytes of survey a segment.
 //!
 //! Map: [`Client`] asks the endpoints, one after another if need be; [`Scanner`] goes through the keys; `past` watches;
-//! `page` checks answers; `handshake` finds out why TLS failed; `pace` and `reach` say how much is asked for; [`detect`] finds endpoints and certificates on a host; [`Error`] is what goes wrong.
+//! `page` checks answers; `handshake` finds out why TLS failed; `pace`, `ranges` and `reach` say
+//! how much is asked for, `ask` asks again where an answer says how; [`detect`] finds endpoints and certificates on a host; [`Error`] is what goes wrong.
 //!
 //! [`Unseen::Moment`]: crate::survey::Unseen::Moment
 //! [`Unseen::Past`]: crate::survey::Unseen::Past
+mod ask;
 mod client;
 pub mod detect;
 mod error;
@@ -30,6 +32,7 @@ mod handshake;
 mod pace;
 mod page;
 mod past;
+mod ranges;
 mod reach;
 mod scan;
 mod settings;

@@ -8,7 +8,7 @@ use casemate_encryption_config::{
     EncryptionConfiguration, Entry, GroupResource, Provider, ResourcePattern, Scheme, file_hash,
 };
 use casemate_rotation::{
-    Age, File, Key, Materials, ProviderId, Record, Resources, ServiceName, Settings, Slot, Wanted,
+    Age, File, Key, Materials, ProviderId, Record, Resources, ServerFile, ServiceName, Settings, Slot, Wanted,
 };
 
 /// What a key that is still to be made stands as. No real one is.
@@ -87,6 +87,24 @@ impl Known {
             Provider::KmsV1(_) => None,
             Provider::KmsV2(_) => Some(Wanted::KmsV2(service(provider)?)),
         }
+    }
+
+    /// Keys that files bring, and that they take away, for people; empty where there is none.
+    pub(crate) fn brought_and_taken(&self, files: &[ServerFile]) -> (String, String) {
+        let keys = |file: &File| -> BTreeSet<ProviderId> {
+            file.0.values().flat_map(|layout| layout.keys().keys().copied()).collect()
+        };
+        let (mut more, mut less) = (BTreeSet::new(), BTreeSet::new());
+        for file in files {
+            let (new, old) = (keys(&file.file), file.replaces.as_ref().map(keys).unwrap_or_default());
+            more.extend(new.difference(&old).copied());
+            less.extend(old.difference(&new).copied());
+        }
+        let shown = |ids: BTreeSet<ProviderId>| {
+            let shown: Vec<String> = ids.into_iter().map(|id| self.shown(Slot::Key(id))).collect();
+            shown.join(", ")
+        };
+        (shown(more), shown(less))
     }
 
     /// For people: `key 2 (KMS v2 plugin casemate)`.

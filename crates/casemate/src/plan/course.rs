@@ -220,19 +220,7 @@ impl<'a> World<'a> {
     }
 
     fn purpose(&self, files: &[ServerFile]) -> String {
-        let keys = |file: &File| -> BTreeSet<ProviderId> {
-            file.0.values().flat_map(|layout| layout.keys().keys().copied()).collect()
-        };
-        let (mut more, mut less) = (BTreeSet::new(), BTreeSet::new());
-        for file in files {
-            let (new, old) = (keys(&file.file), file.replaces.as_ref().map(keys).unwrap_or_default());
-            more.extend(new.difference(&old).copied());
-            less.extend(old.difference(&new).copied());
-        }
-        let shown = |ids: &BTreeSet<ProviderId>| {
-            let shown: Vec<String> = ids.iter().map(|id| self.known.shown(Slot::Key(*id))).collect();
-            shown.join(", ")
-        };
+        let (more, less) = self.known.brought_and_taken(files);
         let writers: BTreeSet<String> = files
             .iter()
             .flat_map(|file| file.file.0.values())
@@ -240,8 +228,8 @@ impl<'a> World<'a> {
             .collect();
         let writers: Vec<String> = writers.into_iter().collect();
         match (more.is_empty(), less.is_empty()) {
-            (false, _) => format!("every server reads {}, and writes as before", shown(&more)),
-            (true, false) => format!("no server reads {} any more", shown(&less)),
+            (false, _) => format!("every server reads {more}, and writes as before"),
+            (true, false) => format!("no server reads {less} any more"),
             (true, true) => format!("every server writes with {}", writers.join(", ")),
         }
     }

@@ -1,6 +1,4 @@
 //! The published schema, and tables of whole plans.
-use std::fs;
-use std::path::Path;
 
 use casemate_census::survey::{Encryption, Entry, Group, Resource, Survey, Tally};
 use casemate_encryption_config::{EncryptionConfiguration, ServerFlags, file_hash};
@@ -11,19 +9,11 @@ use super::*;
 use crate::census::api::Told;
 use crate::cluster::expected::{Expected, Found};
 use crate::cluster::look::{FileOf, FileSeen, Looked};
+use crate::schemas::assert_published;
 
 #[test]
 fn the_published_schema_is_that_of_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/plan.schema.json");
-    let made = format!("{:#}\n", schema_for!(Answer).as_value());
-    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
-        fs::write(&path, &made).unwrap();
-    }
-    assert_eq!(
-        fs::read_to_string(&path).unwrap_or_default(),
-        made,
-        "it is not the schema of the code; run `CASEMATE_REGENERATE=1 cargo test -p casemate --lib plan`"
-    );
+    assert_published("plan", &schema_for!(Answer));
 }
 
 const PLAIN: &str = "  - identity: {}\n";

@@ -1,8 +1,7 @@
 //! The published schemas.
-use std::fs;
-use std::path::Path;
-
 use schemars::{Schema, schema_for};
+
+use crate::schemas::assert_published;
 
 #[test]
 fn the_published_schemas_are_those_of_the_code() {
@@ -10,17 +9,7 @@ fn the_published_schemas_are_those_of_the_code() {
         ("recover", schema_for!(super::report::Answer)),
         ("recover-restore", schema_for!(super::restore::Answer)),
     ];
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
     for (name, schema) in schemas {
-        let path = folder.join(format!("{name}.schema.json"));
-        let made = format!("{:#}\n", schema.as_value());
-        if std::env::var_os("CASEMATE_REGENERATE").is_some() {
-            fs::write(&path, &made).unwrap();
-        }
-        assert_eq!(
-            fs::read_to_string(&path).unwrap_or_default(),
-            made,
-            "{name}.schema.json is not the schema of the code; run `CASEMATE_REGENERATE=1 cargo test -p casemate --lib recover`"
-        );
+        assert_published(name, &schema);
     }
 }

@@ -294,22 +294,10 @@ fn phase(sight: &Sight) -> (Phase, String) {
 /// What files that are to be written are for.
 fn writes(sight: &Sight, files: &[ServerFile]) -> String {
     let names: Vec<String> = files.iter().map(|file| file.server.to_string()).collect();
-    let keys = |file: &casemate_rotation::File| -> BTreeSet<_> {
-        file.0.values().flat_map(|layout| layout.keys().keys().copied()).collect()
-    };
-    let (mut more, mut less) = (BTreeSet::new(), BTreeSet::new());
-    for file in files {
-        let (new, old) = (keys(&file.file), file.replaces.as_ref().map(keys).unwrap_or_default());
-        more.extend(new.difference(&old).copied());
-        less.extend(old.difference(&new).copied());
-    }
-    let shown = |ids: &BTreeSet<_>| {
-        let shown: Vec<String> = ids.iter().map(|id| sight.known.shown(Slot::Key(*id))).collect();
-        shown.join(", ")
-    };
+    let (more, less) = sight.known.brought_and_taken(files);
     let what = match (more.is_empty(), less.is_empty()) {
-        (false, _) => format!("{} is to be read", shown(&more)),
-        (true, false) => format!("nothing needs {}: it is to leave", shown(&less)),
+        (false, _) => format!("{more} is to be read"),
+        (true, false) => format!("nothing needs {less}: it is to leave"),
         (true, true) => "what writes is to change".to_owned(),
     };
     format!("{what} on {}", names.join(", "))

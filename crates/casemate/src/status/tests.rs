@@ -8,19 +8,11 @@ use schemars::schema_for;
 use super::answer::{Answer, EntryAnswer, HeldAnswer, KeyIdAnswer, Pace, Phase, ServerAnswer, StoredAnswer};
 use super::page::page;
 use crate::output::Exit;
+use crate::schemas::assert_published;
 
 #[test]
 fn the_published_schema_is_that_of_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/status.schema.json");
-    let made = format!("{:#}\n", schema_for!(Answer).as_value());
-    if std::env::var_os("CASEMATE_REGENERATE").is_some() {
-        fs::write(&path, &made).unwrap();
-    }
-    assert_eq!(
-        fs::read_to_string(&path).unwrap_or_default(),
-        made,
-        "it is not the schema of the code; run `CASEMATE_REGENERATE=1 cargo test -p casemate --lib status`"
-    );
+    assert_published("status", &schema_for!(Answer));
 }
 
 fn server(name: &str, lag: Option<&str>) -> ServerAnswer {

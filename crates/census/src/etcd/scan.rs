@@ -2,16 +2,17 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use casemate_wire::etcd::{KeyValue, RangeRequest, RangeResponse, UNBOUNDED};
+use casemate_wire::etcd::{KeyValue, RangeRequest, RangeResponse};
 use prost::bytes::Bytes;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use super::error::KeyRange;
+use super::ask::{Missed, ask, revision_of};
 use super::pace::Pace;
 use super::past::{self, Past};
+use super::ranges::{elsewhere, is_optional, ranges};
 use super::reach::{Reach, Seen};
-use super::{Client, Error, MAX_MESSAGE, page};
+use super::{Client, Error, page};
 use crate::classify::is_encrypted;
 use crate::mvcc::Standing;
 use crate::survey::{Survey, Surveyor, Unseen};
@@ -81,20 +82,6 @@ struct Page {
     took: Duration,
 }
 
-/// Why a page did not come.
-pub(super) enum Missed {
-    /// etcd has forgotten the revision.
-    Compacted,
-    /// Something that ends the survey.
-    Error(Error),
-}
-
-impl From<Error> for Missed {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
-
 /// Keys of a segment, where pages are smaller: what is kept of a segment does not depend on their number.
 const JOINED: i64 = 500;
 
@@ -103,9 +90,6 @@ const LOOKED_AT_OUTSIDE: u64 = 1000;
 
 /// Pages that are asked for at a time, where no rate is kept: etcd reads one while another is looked at here.
 const AT_ONCE: usize = 2;
-
-/// How often a member may be behind, or a page too large although it can't be smaller, before that is an error.
-const PATIENCE: u32 = 20;
 
 impl Scanner {
     /// Of an etcd. Nothing is sent yet.
@@ -414,39 +398,6 @@ async fn page(client: &mut Client, mut request: RangeRequest, prefix: &str) -> R
     Ok(Page { read, seen, bytes: bytes(&answer), took })
 }
 
-/// What etcd answers, and how long it took. A page that is too large is asked for with a lower limit.
-async fn ask(client: &mut Client, request: &mut RangeRequest) -> Result<(RangeResponse, Duration), Missed> {
-    let mut odd = 0;
-    loop {
-        let begun = Instant::now();
-        let error = match client.range(request).await {
-            Ok(answer) => return Ok((answer, begun.elapsed())),
-            Err(error) if error.is_out_of_range() => error,
-            Err(error) => return Err(error.into()),
-        };
-        match why(client, request).await? {
-            Why::Compacted => return Err(Missed::Compacted),
-            Why::Refused => return Err(error.into()),
-            Why::TooLarge if request.limit > 1 => request.limit /= 2,
-            Why::TooLarge if odd == PATIENCE => {
-                let endpoint = client.endpoint().to_owned();
-                let key = KeyRange::new(&request.key, &[]).from;
-                return Err(Error::TooLarge { endpoint, key, limit: MAX_MESSAGE }.into());
-            }
-            Why::Behind if odd == PATIENCE => {
-                let endpoint = client.endpoint().to_owned();
-                return Err(Error::Lags { endpoint, asked: request.revision.unsigned_abs() }.into());
-            }
-            Why::TooLarge => odd += 1,
-            Why::Behind => {
-                odd += 1;
-                client.turn();
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
 fn bytes(answer: &RangeResponse) -> u64 {
     answer.kvs.iter().map(|pair| (pair.key.len() + pair.value.len()) as u64).sum()
 }
@@ -455,80 +406,4 @@ async fn wait(pause: Duration) {
     if !pause.is_zero() {
         sleep(pause).await;
     }
-}
-
-/// Why a revision, or an answer, is out of range.
-enum Why {
-    Compacted,
-    /// The answer would be larger than is taken.
-    TooLarge,
-    /// The member has not come to that revision yet.
-    Behind,
-    /// It makes no sense.
-    Refused,
-}
-
-/// The code alone does not tell; what etcd answers to smaller questions does.
-async fn why(client: &mut Client, request: &RangeRequest) -> Result<Why, Error> {
-    let count = RangeRequest {
-        key: request.key.clone(),
-        range_end: request.range_end.clone(),
-        count_only: true,
-        revision: request.revision,
-        serializable: true,
-        ..RangeRequest::default()
-    };
-    let is_there = async |client: &mut Client, count: &RangeRequest| match client.range(count).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_out_of_range() => Ok(false),
-        Err(error) => Err(error),
-    };
-    if is_there(client, &count).await? {
-        return Ok(Why::TooLarge);
-    }
-    let agreed = RangeRequest { serializable: false, ..count };
-    if is_there(client, &agreed).await? {
-        return Ok(Why::Behind);
-    }
-    let newest = revision_of(&client.range(&RangeRequest { revision: 0, ..agreed }).await?);
-    if newest >= request.revision {
-        return Ok(Why::Compacted);
-    }
-    if request.revision == 0 {
-        return Ok(Why::Refused);
-    }
-    let endpoint = client.endpoint().to_owned();
-    Err(Error::NoRevision { endpoint, asked: request.revision.unsigned_abs(), newest: newest.unsigned_abs() })
-}
-
-fn revision_of(answer: &RangeResponse) -> i64 {
-    answer.header.as_ref().map_or(0, |header| header.revision)
-}
-
-/// The key itself, which is no object and which a user need not be allowed to read.
-fn is_optional(request: &RangeRequest) -> bool {
-    request.range_end.is_empty()
-}
-
-/// What `prefix` stands for: what is below it, and itself.
-fn ranges(prefix: &str) -> Vec<(Bytes, Bytes)> {
-    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    if prefix.is_empty() {
-        let all = Bytes::from_static(UNBOUNDED);
-        return vec![(all.clone(), all)];
-    }
-    // `0` comes after `/`.
-    let below = (format!("{prefix}/").into(), format!("{prefix}0").into());
-    vec![below, (prefix.to_owned().into(), Bytes::new())]
-}
-
-/// What [`ranges`] leaves out. etcd counts no key in both.
-fn elsewhere(prefix: &str) -> Vec<(Bytes, Bytes)> {
-    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
-    if prefix.is_empty() {
-        return Vec::new();
-    }
-    let all = || Bytes::from_static(UNBOUNDED);
-    let between = (format!("{prefix}\0").into(), format!("{prefix}/").into());
-    vec![(all(), prefix.to_owned().into()), between, (format!("{prefix}0").into(), all())]
 }
